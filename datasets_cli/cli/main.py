@@ -166,7 +166,6 @@ def main(arguments: list[str]) -> int:
             _flush()
             return code
         except Interrupted as interruption:
-            interruption.has_arrived = True
             lines = JsonLines() if as_json else PlainLines()
             lines.note("Interrupted. What is done is kept; run the same command again.")
             return interruption.code

@@ -210,9 +210,9 @@ def test_global_options_may_stand_before_or_after_the_command(tmp_path: Path) ->
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_run_with_its_shell_code(number: int, code: int) -> None:
     script = (
-        "import time, sys; from datasets_cli.install import install;"
+        "import time, sys; from datasets_cli.verbs import download;"
         "from datasets_cli.cli.main import main;"
-        "install.install_dataset = lambda *a, **k: (print('ready', flush=True), time.sleep(60));"
+        "download.install_dataset = lambda *a, **k: (print('ready', flush=True), time.sleep(60));"
         "sys.exit(main(['download', 'hopper-medium-v2']))"
     )
     child = subprocess.Popen(

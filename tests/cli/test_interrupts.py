@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from multiprocessing import popen_fork, util
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -18,7 +17,6 @@ import pytest
 
 import datasets_cli
 from datasets_cli.cli.main import main
-from datasets_cli.cli.parser import interrupts
 from datasets_cli.core.progress import Silent
 from datasets_cli.preprocessing import origin
 from tests.support.forked import Forked
@@ -60,65 +58,6 @@ def test_an_interrupt_while_the_package_is_imported_ends_without_a_traceback(
         env={**os.environ, "PYTHONPATH": f"{tmp_path}"}, capture_output=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
-
-
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
-def test_a_signal_that_comes_in_a_destructor_is_not_lost(
-    number: int, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Last:
-        def __del__(self) -> None:
-            signal.raise_signal(number)
-
-    def work(*_: object, **__: object) -> None:
-        Last()  # what a destructor raises, Python drops
-        time.sleep(30)
-
-    monkeypatch.setattr(datasets_cli, "dataset_path", work)
-    assert main(["path", "demo/iris"]) == code
-    error = capsys.readouterr().err
-    assert "run the same command again" in error and "Traceback" not in error
-
-
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
-def test_a_signal_that_a_library_catches_is_not_lost(
-    number: int, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def work(*_: object, **__: object) -> None:
-        with suppress(BaseException):  # as mpmath, which torch needs, looks for gmpy
-            signal.raise_signal(number)
-        time.sleep(30)
-        pytest.fail("the signal never came")
-
-    monkeypatch.setattr(datasets_cli, "dataset_path", work)
-    assert main(["path", "demo/iris"]) == code
-    assert "run the same command again" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
-def test_a_signal_that_comes_while_one_is_sent_again_is_not_lost(
-    number: int, code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    send, sent = interrupts._send_later, []
-
-    class Last:
-        def __del__(self) -> None:
-            signal.raise_signal(number)
-
-    def send_at_once(number: int) -> None:
-        sent.append(number)
-        if len(sent) == 1:  # as where the system has run the other thread first
-            signal.raise_signal(number)
-        else:
-            send(number)
-
-    def work(*_: object, **__: object) -> None:
-        Last()
-        time.sleep(30)
-
-    monkeypatch.setattr(interrupts, "_send_later", send_at_once)
-    monkeypatch.setattr(datasets_cli, "dataset_path", work)
-    assert main(["path", "demo/iris"]) == code and sent == [number, number]
 
 
 SLOW = """
