@@ -21,7 +21,13 @@ from tests.support.text_rows import ODD_TEXTS, steps_of, write
 def test_no_repr_of_a_dataset_has_more_than_twenty_lines(hopper: str) -> None:
     replay = ExperienceReplay(hopper, batch_size=8)
     copies = [replay] * 30
-    shown = [replay, replay.specs, replay.storage, replay.trajectories, replay.take(1, by="return")]
+    shown = [
+        replay,
+        replay.specs,
+        replay.storage,
+        replay.trajectories,
+        replay.take(1, by="-return"),
+    ]
     shown += [ReplayBufferEnsemble(*copies), Mixture(copies), replay.sequences(length=3)]
     for each in (*shown, replay.manifest):
         assert repr(each).count("\n") < 20, type(each)

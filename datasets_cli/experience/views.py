@@ -18,8 +18,8 @@ from datasets_cli.replay.buffer.parts import as_documented
 from datasets_cli.replay.queries.views import (
     NumbersOrMask,
     Where,
-    best_places,
     selected,
+    sorted_places,
     split_places,
     trajectory_numbers,
 )
@@ -88,22 +88,21 @@ class ViewChoices:
         """
         return selected(where, self._rows.dataset, self.selection, self.trajectories)
 
-    def take(
-        self, count: int | float, by: str | None = None, *, smallest: bool = False
-    ) -> Selection:
-        """Return a view of the best trajectories, best first; see ``episodes_at``.
+    def take(self, count: int | float, by: str | None = None) -> Selection:
+        """Return a view of the first trajectories in the order of a column; see ``episodes_at``.
+
+        ``replay.take(0.1, by="-return")`` is the best tenth, best first.
 
         Args:
             count: the number of trajectories; or a float up to 1, a fraction of all.
-            by: the column of ``trajectories`` to sort by, largest first; None for the first
-                trajectories of the dataset.
-            smallest: sort by the smallest first.
+            by: the column of ``trajectories`` to sort by, smallest first; after a ``-`` largest
+                first; None for the order of the dataset. NaN comes last.
 
         Raises:
             UsageError: the dataset has fewer, or ``by`` is not a column of one number a trajectory.
         """
-        places = best_places(count, by, self.trajectories, smallest=smallest)
-        how = f", by={by!r}" * (by is not None) + ", smallest=True" * bool(smallest)
+        places = sorted_places(count, by, self.trajectories)
+        how = f", by={by!r}" * (by is not None)
         return self.selection.at(places, f"take({count!r}{how})")
 
     def rows(self, start: int, stop: int) -> Selection:

@@ -75,8 +75,7 @@ class View:
     ) = None
     seed: Whole | None = None
     part: Whole | None = None
-    by: Annotated[str, Check("a column of the table of trajectories", bool)] | None = None
-    smallest: bool | None = None
+    by: Annotated[str, Check("a column of trajectories, such as -return", bool)] | None = None
 
     def __post_init__(self) -> None:
         chosen = [name for name in METHODS if getattr(self, name) is not None]
@@ -98,7 +97,7 @@ class View:
 
 
 METHODS = ("episodes_at", "filter", "split", "take", "rows")
-ARGUMENTS = {"split": ("seed", "part"), "take": ("by", "smallest")}
+ARGUMENTS = {"split": ("seed", "part"), "take": ("by",)}
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ WORKS: dict[str, Case] = {
     "list_datasets": lambda x: rlds.list_datasets(root=x.root),
     "cite": lambda x: x.run("cite"),
     "dataset_stats": lambda x: x.run("dataset_stats"),
-    "dataset_card": lambda x: x.run("dataset_card", format="html"),
+    "dataset_card": lambda x: x.run("dataset_card", format="hf"),
     "card": lambda x: x.run("dataset_card", format="hf"),
     "export_pages": lambda x: x.run("export_pages", x.out / "pages"),
     "peek": lambda x: x.run("peek", trajectory=1),
@@ -160,7 +160,7 @@ NEEDS_REWARDS: dict[str, Case] = {
     "query rows": lambda x: x.replay().query((traj["next", "reward"] > -100).any()),
     "query function": lambda x: x.replay().query(lambda found: found.total_reward > -100),
     "iter_trajectories": lambda x: [each.reward for each in rlds.iter_trajectories(x.replay()[:])],
-    "take return": lambda x: x.replay().take(2, by="return"),
+    "take return": lambda x: x.replay().take(2, by="-return"),
     "table return": lambda x: x.replay().trajectories["return"],
     "reduce": lambda x: x.replay().trajectories.reduce("next.reward", "mean"),
     "columns reward": lambda x: x.draw(columns=["next.reward"]),
@@ -360,7 +360,7 @@ def test_a_real_file_of_lerobot_has_no_rewards(tmp_path: Path) -> None:
     assert replay[:]["action"].numpy().tobytes() == right[:-1].tobytes()
     assert replay.trajectories.to_pandas().columns.tolist()[:3] == ["number", "start", "length"]
     with pytest.raises(NoRewards):
-        replay.take(1, by="return")
+        replay.take(1, by="-return")
 
 
 @pytest.mark.parametrize("name", ["reward_sparse", "rewards.dense", "rew"])

@@ -218,7 +218,7 @@ def test_nothing_writes_into_a_committed_dataset(
     datasets_cli.list_datasets()
     datasets_cli.dataset_info(DOOR)
     assert files_of(folder) == before
-    monkeypatch.setattr("datasets_cli.verbs.convert.commit", lambda *_: True)
+    monkeypatch.setattr("datasets_cli.install.layout.commit", lambda *_: True)
     datasets_cli.convert(
         DOOR, "compact" if layout == "ted" else "ted", config=config, progress=Silent()
     )

@@ -45,8 +45,8 @@ def opened(folder: Path, views: str, more: str = "") -> Any:
     ("views", "numbers"),
     [
         ('{ filter = "length > 3" }', [0, 2, 4]),
-        ('{ filter = "length > 3" }, { take = 2, by = "return" }', [4, 2]),
-        ('{ take = 0.4, by = "return", smallest = true }', [1, 0]),
+        ('{ filter = "length > 3" }, { take = 2, by = "-return" }', [4, 2]),
+        ('{ take = 0.4, by = "return" }', [1, 0]),
         ("{ episodes_at = [3, 0] }", [3, 0]),
         ("{ rows = [4, 11] }", [1, 2]),
     ],

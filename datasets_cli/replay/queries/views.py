@@ -330,33 +330,26 @@ def split_places(fractions: tuple[float, ...], num_places: int, seed: int) -> li
     return [np.sort(part) for part in np.split(order, ends if has_rest else ends[:-1])]
 
 
-def best_places(
-    count: int | float, by: str | None, table: Trajectories, *, smallest: bool
-) -> np.ndarray:
-    """Return the first trajectories, or the ones with the largest values of a column."""
-    # Best first. Of equal values the earlier trajectory is better; NaN is last.
+def sorted_places(count: int | float, by: str | None, table: Trajectories) -> np.ndarray:
+    """Return the first trajectories of a table, sorted by a column."""
+    # Of equal values the earlier trajectory comes first; NaN comes last.
     num_best = _count(count, len(table))
     if by is None:
-        if smallest:
-            raise UsageError(
-                "take(smallest=True) needs a column to compare.",
-                argument="by",
-                advice="Pass by='return'.",
-            )
         return np.arange(num_best)
-    values = table[by]
+    column = by.removeprefix("-")
+    values = table[column]
     if values.ndim > 1:
         raise WrongRows(
-            f"take() sorts by one number a trajectory; {by} has the shape "
+            f"take() sorts by one number a trajectory; {column} has the shape "
             f"{list(values.shape[1:])}.",
             argument="by",
-            key=by,
+            key=column,
             expected="one number a trajectory",
             found=list(values.shape[1:]),
             advice="Sort by one of them: episodes_at(np.argsort(-trajectories[...][:, 0])[:k]).",
         )
     keys = values.astype(np.float64)
-    return np.argsort(keys if smallest else -keys, kind="stable")[:num_best]
+    return np.argsort(-keys if by.startswith("-") else keys, kind="stable")[:num_best]
 
 
 def _count(count: int | float, num_places: int) -> int:

@@ -17,7 +17,7 @@ from tests.support.text_rows import steps_of, write
 def test_rows_of_views_are_those_of_their_dataset(door: str) -> None:
     replay = ExperienceReplay(door)
     table = replay.trajectories
-    best, run = replay.take(2, by="return"), replay.rows(100, 250)
+    best, run = replay.take(2, by="-return"), replay.rows(100, 250)
     source = [
         row
         for k in np.argsort(-table["return"], kind="stable")[:2]

@@ -118,7 +118,7 @@ def test_another_dataset_is_refused_and_nothing_changes(door: str, tmp_path: Pat
 
 def test_a_view_is_kept_as_a_reference_and_another_view_is_refused(door: str) -> None:
     def of_view(count: int) -> OfflineToOnline:
-        both = OfflineToOnline(ExperienceReplay(door).take(count, by="return"), buffer(0), seed=0)
+        both = OfflineToOnline(ExperienceReplay(door).take(count, by="-return"), buffer(0), seed=0)
         both.extend(ExperienceReplay(door)[:20])
         return both
 

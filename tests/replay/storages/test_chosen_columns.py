@@ -97,7 +97,7 @@ def test_views_specs_and_tables_of_chosen_columns(hopper: str) -> None:
     replay = ExperienceReplay(hopper, batch_size=8, columns=["observation", "action"])
     assert replay.specs.keys() == ["action", "observation"]
     assert np.isfinite(replay.trajectories["return"]).all()
-    view = replay.take(1, by="return")
+    view = replay.take(1, by="-return")
     assert {*view.sample().keys()} == {"observation", "action", "index"}
     assert {*view.episode(0).keys()} == {"observation", "action"}
 

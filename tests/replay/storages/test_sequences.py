@@ -342,8 +342,8 @@ def test_a_view_reads_what_was_kept_of_its_dataset(
 ) -> None:
     toy.sequences(4)
     monkeypatch.setattr(returns_module, "returns_in_blocks", None)
-    best = toy.take(2, by="return").sequences(4, 5, padding="right")
-    batch, numbers = best[:], toy.take(2, by="return").trajectories["number"].tolist()
+    best = toy.take(2, by="-return").sequences(4, 5, padding="right")
+    batch, numbers = best[:], toy.take(2, by="-return").trajectories["number"].tolist()
     assert len(numbers) == 2 and set(batch["episode"][:, 0].tolist()) == {*numbers}
     firsts = batch[batch["timesteps"][:, 0] == 0]
     returns = toy.trajectories["return"][numbers]

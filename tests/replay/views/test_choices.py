@@ -103,11 +103,11 @@ def test_fractions_that_are_none_are_refused(toy: ExperienceReplay, wrong: Any) 
     ("arguments", "numbers"),
     [
         ({"count": 2}, [0, 1]),
-        ({"count": 2, "by": "length"}, [2, 4]),
-        ({"count": 3, "by": "return"}, [4, 2, 3]),
-        ({"count": 2, "by": "return", "smallest": True}, [1, 0]),
-        ({"count": 0.4, "by": "return"}, [4, 2]),
-        ({"count": 1.0, "by": "number", "smallest": True}, [0, 1, 2, 3, 4]),
+        ({"count": 2, "by": "-length"}, [2, 4]),
+        ({"count": 3, "by": "-return"}, [4, 2, 3]),
+        ({"count": 2, "by": "return"}, [1, 0]),
+        ({"count": 0.4, "by": "-return"}, [4, 2]),
+        ({"count": 1.0, "by": "number"}, [0, 1, 2, 3, 4]),
         ({"count": 0}, []),
     ],
 )
@@ -128,7 +128,6 @@ def test_the_best_are_taken_best_first(
         ({"count": 1.5}, UsageError, {"expected": "a fraction from 0.0 to 1.0", "found": 1.5}),
         ({"count": float("nan")}, UsageError, {"expected": "a fraction from 0.0 to 1.0"}),
         ({"count": 2, "by": "score"}, UnknownKey, {"key": "score"}),
-        ({"count": 2, "smallest": True}, UsageError, {"argument": "by"}),
     ],
 )
 def test_what_cannot_be_taken_is_refused(
