@@ -104,7 +104,10 @@ def main() -> None:
         install(CompactWriter, root / "datasets" / "bench" / "rows", few_steps(FILTERED))
         replay = opened(root, 256, True, None)
         replay.filter(WHERE)  # works the table out
-        calls = {"filter": lambda: replay.filter(WHERE), "take": lambda: replay.take(0.1, "return")}
+        calls = {
+            "filter": lambda: replay.filter(WHERE),
+            "take": lambda: replay.take(0.1, "-return"),
+        }
         found[f"{FILTERED} trajectories"] = shown(compare(calls, 50))
     print(json.dumps(found, indent=1))
 
