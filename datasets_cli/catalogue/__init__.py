@@ -1,1 +1,1 @@
-"""Which datasets there are: the families, their catalogues, and what a typed name means."""
+"""The catalogue of datasets: families, their entries, and the resolution of names to ids."""

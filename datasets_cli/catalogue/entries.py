@@ -1,4 +1,4 @@
-"""The catalogue of a family: the entries that ship with its recipe, and those last fetched."""
+"""The catalogue of a family: the entries of its recipe, and the fetched entries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)  # equal as mappings are
 class Catalogue(Mapping[str, CatalogueEntry]):
-    """The entries of a family by name, each built when it is asked for."""
+    """The entries of a family by name; an entry is built when it is read."""
 
     recipe: Recipe
     shipped: Entries
@@ -46,7 +46,7 @@ class Catalogue(Mapping[str, CatalogueEntry]):
 
 
 def catalogue(recipe: Recipe, root: CacheRoot) -> Catalogue:
-    """Return a family's entries by name: those that ship, and over them those last fetched."""
+    """Return the entries of a family by name; fetched entries replace entries of the recipe."""
     with _named(recipe):
         shipped = recipe.datasets(None)
         if not isinstance(shipped, Entries):
@@ -57,7 +57,7 @@ def catalogue(recipe: Recipe, root: CacheRoot) -> Catalogue:
 
 @contextmanager
 def _named(recipe: Recipe) -> Iterator[None]:
-    """Turn what a recipe raises into an error that names it: it is anyone's code."""
+    """Convert an exception of a recipe, which may be anyone's code, to an error that names it."""
     try:
         yield
     except Exception as error:
@@ -80,7 +80,7 @@ def _by_name(entries: Iterable[CatalogueEntry]) -> dict[str, CatalogueEntry]:
 
 
 def catalogues(root: CacheRoot) -> list[tuple[Recipe, Catalogue]]:
-    """Return every recipe with its entries by name; one that fails is named in a warning."""
+    """Return every recipe with its entries by name; log a warning for a recipe that fails."""
     listed = []
     for recipe in recipes():
         try:
@@ -91,7 +91,7 @@ def catalogues(root: CacheRoot) -> list[tuple[Recipe, Catalogue]]:
 
 
 def refresh(recipe: Recipe, root: CacheRoot, web: Web) -> int:
-    """Fetch the publisher's catalogue, keep it under the cache root, return how many it has."""
+    """Fetch the publisher's catalogue into the cache root; return the number of its entries."""
     entries = list(recipe.datasets(web))
     with replacing(root.catalogue(recipe.family)) as new:
         new.write_text(json.dumps(encode(entries)), encoding="utf-8")

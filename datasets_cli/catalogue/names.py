@@ -1,4 +1,4 @@
-"""What a typed text means: one dataset, with or without its family, version and options."""
+"""The resolution of a name to one dataset; family, version and options may be left out."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from datasets_cli.store.cache_root import CacheRoot, check_id, folder_advice
 
 _VERSION = re.compile(r"-v(\d+)$")
 OWN = {"recorded": "record", "derived": "preprocess"}
-"""Families of what users make, and the command that does."""
+"""Families of users' datasets, and the command that writes them."""
 
 CLOSE = 0.6
-"""How alike a name must be to be suggested; `nope` is half of `gopher`."""
+"""The least similarity of a name that is suggested; `nope` and `gopher` have 0.5."""
 
 GetWeb = Callable[[], Web]
 """Returns the network, which is imported when it is first needed."""
@@ -49,14 +49,18 @@ def resolve(
     web: GetWeb | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Resolved:
-    """Return the dataset that a user means."""
+    """Return the dataset that a text names."""
     options = options or {}
     resolved = _find(text, root, unlisted, web)
     known = {option.name: f"{option.name}={option.value}" for option in resolved.recipe.options}
     if unknown := [name for name in options if name not in known]:
         raise UsageError(
             f"The family {resolved.recipe.family} has no option {', '.join(unknown)}. "
-            f"Expected: {', '.join(known.values()) or 'none, for it has no options'}."
+            f"Expected: {', '.join(known.values()) or 'none, for it has no options'}.",
+            argument="options",
+            id=resolved.id,
+            expected=tuple(known),
+            found=tuple(unknown),
         )
     return replace(resolved, name=resolved.recipe.variant(resolved.name, options))
 
@@ -65,8 +69,9 @@ def _find(text: str, root: CacheRoot, unlisted: bool, web: GetWeb | None) -> Res
     check_id(text)
     if text in families():
         raise UnknownDataset(
-            f"{text} is a family of datasets, and one dataset is needed here. Write one of the ids "
-            f"that this shows: rlds list '{text}/*'"
+            f"{text} is a family of datasets, and one dataset is needed here.",
+            id=text,
+            advice=f"Its datasets: rlds list '{text}/*'",
         )
     family, _, name = text.partition("/")
     if family in families() and name:
@@ -85,7 +90,12 @@ def _find(text: str, root: CacheRoot, unlisted: bool, web: GetWeb | None) -> Res
             found_in[family] = name
     if len(found_in) > 1:
         listed = " or ".join(f"{family}/{name}" for family, name in found_in.items())
-        raise UsageError(f"{text} could be {listed}. Write the family too.")
+        raise UsageError(
+            f"{text} could be {listed}.",
+            id=text,
+            found=tuple(f"{family}/{name}" for family, name in found_in.items()),
+            advice="Write the family too.",
+        )
     if not found_in:
         ids = [f"{family}/{name}" for family, entries in by_family.items() for name in entries]
         raise _unknown(text, ids, root)
@@ -96,11 +106,15 @@ def _find(text: str, root: CacheRoot, unlisted: bool, web: GetWeb | None) -> Res
 def _find_in(
     recipe: Recipe, name: str, root: CacheRoot, unlisted: bool, web: GetWeb | None
 ) -> Resolved:
-    """Return the dataset of a family that a name means: listed, found offline, unlisted, asked."""
+    """Return the dataset of a family by its name: a listed one, or one that the recipe finds."""
     if name.endswith(SUFFIX):
         base = name.removesuffix(SUFFIX)
         if base.endswith(SUFFIX):
-            raise UsageError(f"{recipe.family}/{base} is repaired already. Write that, not {name}.")
+            raise UsageError(
+                f"{recipe.family}/{base} is repaired already.",
+                id=f"{recipe.family}/{name}",
+                advice=f"Write {recipe.family}/{base}.",
+            )
         published = _find_in(recipe, base, root, unlisted, web)
         name = f"{published.name}{SUFFIX}"
         return replace(published, recipe=recipe_of(recipe, name), name=name)
@@ -120,7 +134,7 @@ def _find_in(
 def _ask(
     recipe: Recipe, name: str, web: GetWeb | None, entries: Iterable[str], root: CacheRoot
 ) -> CatalogueEntry | None:
-    """Return what a name outside the catalogue means; where no answer comes, its highest ``@N``."""
+    """Return the entry of an unlisted name; offline, that of its highest version ``@N``."""
     try:
         return recipe.find(name, web()) if web else _highest(recipe, name, entries, root)
     except OfflineError:
@@ -185,8 +199,10 @@ def _unknown(text: str, listed: list[str], root: CacheRoot) -> UnknownDataset | 
     here = [id for id in root.installed() if id != text and not id.startswith("demo/")]
     if base != text and base in (*here, *(id.partition("/")[2] for id in here)):
         return UsageError(
-            f"{text} has no meaning: no recipe makes {base}, and repairs are of files that one "
-            f"reads. What is wrong with it: rlds audit {base}"
+            f"{text} has no meaning: {base} was not read by a recipe, and only files that a recipe "
+            "reads are repaired.",
+            id=text,
+            advice=f"Its defects: rlds audit {base}",
         )
     ids = list(dict.fromkeys((*here, *listed)))
     word = (rest if family in {id.partition("/")[0] for id in ids} else base).lower()
@@ -200,21 +216,27 @@ def _unknown(text: str, listed: list[str], root: CacheRoot) -> UnknownDataset | 
     ]
     near = list(dict.fromkeys((*containing, *close)))[:3]
     hint = (f" Did you mean {', '.join(near)}?" if near else "") + folder_advice(text)
-    # As the ids have it, because a list tells upper case from lower.
+    # In the case of the ids: rlds list is case-sensitive.
     start = containing[0].lower().index(word) if containing[3:] else 0
     more = f" {containing[0][start : start + len(word)]}" if containing[3:] else ""
     if verb := OWN.get(family):
         return UnknownDataset(
-            f"{text} is known to no recipe: {family} datasets are made by rlds {verb}.{hint} Those "
-            f"that are here: rlds list --installed '{family}/*'"
+            f"{text} is not installed: {family} datasets are written by rlds {verb}.{hint}",
+            id=text,
+            found=tuple(near),
+            advice=f"See: rlds list --installed '{family}/*'",
         )
-    return UnknownDataset(f"{text} is not a known dataset.{hint} See: rlds list{more}")
+    return UnknownDataset(
+        f"{text} is not a known dataset.{hint}",
+        id=text,
+        found=tuple(near),
+        advice=f"See: rlds list{more}",
+    )
 
 
 def _rank(word: str, id: str) -> tuple[bool, bool, int, int, str]:
-    """Return what puts the likeliest of the ids that contain a word first."""
-    # Names that begin with it, then those with a part that does, the shorter and newer before
-    # others.
+    """Return a sort key of ids that contain a word, the likeliest first."""
+    # Names that begin with the word, then names with a part that does; short and new ones first.
     name = id.partition("/")[2].lower()
     version = _VERSION.search(name)
     return (

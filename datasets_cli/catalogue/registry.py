@@ -1,4 +1,4 @@
-"""Which families there are, and their recipes.
+"""The registry of families and their recipes.
 
 The folder is the registry: every module or folder of ``datasets_cli.recipes`` that does not begin
 with ``_`` is a family of that name and has a ``RECIPE``. Further folders come from
@@ -36,16 +36,19 @@ def families() -> tuple[str, ...]:
     names += entry_points()
     twice = {name for name in names if names.count(name) > 1}
     if twice:
+        shown = ", ".join(sorted(twice))
         raise UsageError(
-            f"There are two recipes named {', '.join(sorted(twice))}; rename yours. "
-            f"Searched: {', '.join(package.__path__)} and installed entry points."
+            f"There are two recipes named {shown} in {', '.join(package.__path__)} and installed "
+            "entry points.",
+            found=shown,
+            advice="Rename yours.",
         )
     return tuple(sorted(names))
 
 
 @cache
 def entry_points() -> dict[str, importlib.metadata.EntryPoint]:
-    """Return the recipes of other packages by family; asked once, for it reads every package."""
+    """Return the recipes of other packages by family; cached, since it reads every package."""
     return {point.name: point for point in importlib.metadata.entry_points(group=PACKAGE)}
 
 
@@ -55,7 +58,7 @@ def load_recipe(family: str) -> Recipe:
     point = entry_points().get(family)
     try:
         recipe = point.load() if point else importlib.import_module(f"{PACKAGE}.{family}").RECIPE
-    except Exception as error:  # it is anyone's code, and must not stop what needs others
+    except Exception as error:  # anyone's code, which must not stop other recipes
         raise failed(f"recipe {family}", "cannot be loaded", error) from error
     if not isinstance(recipe, Recipe) or recipe.family != family:
         raise RldsError(f"The recipe {family} must define RECIPE, a Recipe with family={family!r}.")
@@ -63,7 +66,7 @@ def load_recipe(family: str) -> Recipe:
 
 
 def recipes() -> list[Recipe]:
-    """Return every recipe that loads; one that does not is named in a warning."""
+    """Return every recipe that can be loaded; log a warning for each other one."""
     loaded = []
     for family in families():
         try:

@@ -1,4 +1,4 @@
-"""Which datasets the ids and globs of one call mean."""
+"""The datasets that the ids and globs of one call select."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from datasets_cli.store.cache_root import CacheRoot, refuse_id
 
 KNOWN_IDS = {"argument": True, "metavar": "ID", "complete": "known_ids"}
 INSTALLED_IDS = {"argument": True, "metavar": "ID", "complete": "installed_ids"}
-"""How the command line takes ids of the catalogue, and of what is installed."""
+"""Fields of the command line for ids of the catalogue, and of installed datasets."""
 
 
 @dataclass(frozen=True)
@@ -82,30 +82,31 @@ def as_list(texts: str | Iterable[str]) -> list[str]:
 
 
 def named_ids(ids: str | Iterable[str]) -> list[str]:
-    """Return ids as a list of at least one: an empty one may be a mistake, and never means all."""
+    """Return ids as a list; reject an empty one, which may be a mistake and never means all."""
     if not (texts := as_list(ids)):
         raise UsageError(
-            f"{argument('ids')} is empty: no dataset is named. Give an id or a glob, such as "
-            "'d4rl/hopper-*'; '*' stands for all."
+            f"{argument('ids')} is empty: no dataset is named.",
+            argument="ids",
+            advice="Give an id or a glob, such as 'd4rl/hopper-*'; '*' stands for all.",
         )
     return texts
 
 
 def select_known(ids: str | Iterable[str], config: Config) -> list[str]:
-    """Return the ids with every glob replaced by what it matches in the catalogue."""
+    """Return the ids with every glob replaced by its matches in the catalogue."""
     texts = named_ids(ids)
     known = known_ids(CacheRoot(config.root)) if any(map(is_glob, texts)) else []
     return select_each(texts, partial(_matching, known, "known", "rlds list"))
 
 
 def select_installed(ids: str | Iterable[str], config: Config) -> list[str]:
-    """Return the ids with every glob replaced by the installed datasets that it matches."""
+    """Return the ids with every glob replaced by its matches among installed datasets."""
     installed = list(CacheRoot(config.root).installed())
     return select_each(named_ids(ids), partial(_installed, installed))
 
 
 def select_each(texts: Iterable[str], select: Callable[[str], Iterable[str]]) -> list[str]:
-    """Return the ids that each of some texts means, each id once."""
+    """Return the ids that texts select, each id once."""
     selected: list[str] = []
     errors: list[RldsError] = []
     for text in texts:
@@ -119,7 +120,7 @@ def select_each(texts: Iterable[str], select: Callable[[str], Iterable[str]]) ->
 
 
 def together(errors: list[RldsError]) -> RldsError:
-    """Return one error that says what all of these do; a single one unchanged."""
+    """Join errors into one; a single error is unchanged."""
     first = errors[0]
     if not errors[1:]:
         return first
@@ -139,5 +140,7 @@ def _matching(ids: list[str], which: str, command: str, text: str) -> list[str]:
     """Return the ids that a glob matches; any other text unchanged."""
     ids_meant = match([text], ids) if is_glob(text) else [text]
     if not ids_meant:
-        raise UnknownDataset(f"No {which} dataset matches {text!r}. See: {command}")
+        raise UnknownDataset(
+            f"No {which} dataset matches {text!r}.", id=text, advice=f"See: {command}"
+        )
     return ids_meant

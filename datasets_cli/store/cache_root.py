@@ -207,14 +207,18 @@ def check_id(id: str) -> str:
         refuse_id(id)
     if _GLOB.search(id):
         raise UsageError(
-            f"{id!r} is a glob, and one id is needed here. Write one of the ids that this shows: "
-            f"rlds list {id!r}"
+            f"{id!r} is a glob, and one id is needed here.",
+            argument="id",
+            found=id,
+            advice=f"Its datasets: rlds list {id!r}",
         )
     if not _ID.fullmatch(id) or len(id) > 600:
         raise UsageError(
             f"{id!r} cannot be a dataset id. An id is family/name, each part made of letters, "
             "digits and . _ - + = @ ~, and starting with a letter, a digit or _."
-            f"{folder_advice(id)}"
+            f"{folder_advice(id)}",
+            argument="id",
+            found=id,
         )
     return id
 
