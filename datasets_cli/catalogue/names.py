@@ -71,7 +71,7 @@ def _find(text: str, root: CacheRoot, unlisted: bool, web: GetWeb | None) -> Res
         raise UnknownDataset(
             f"{text} is a family of datasets, and one dataset is needed here.",
             id=text,
-            advice=f"Its datasets: rlds list '{text}/*'",
+            advice=f"Give one id; rlds list '{text}/*' shows them.",
         )
     family, _, name = text.partition("/")
     if family in families() and name:
@@ -221,7 +221,7 @@ def _unknown(text: str, listed: list[str], root: CacheRoot) -> UnknownDataset | 
     more = f" {containing[0][start : start + len(word)]}" if containing[3:] else ""
     if verb := OWN.get(family):
         return UnknownDataset(
-            f"{text} is not installed: {family} datasets are written by rlds {verb}.{hint}",
+            f"No recipe reads {text}: {family} datasets are written by rlds {verb}.{hint}",
             id=text,
             found=tuple(near),
             advice=f"See: rlds list --installed '{family}/*'",

@@ -210,7 +210,7 @@ def check_id(id: str) -> str:
             f"{id!r} is a glob, and one id is needed here.",
             argument="id",
             found=id,
-            advice=f"Its datasets: rlds list {id!r}",
+            advice=f"Give one id; rlds list {id!r} shows them.",
         )
     if not _ID.fullmatch(id) or len(id) > 600:
         raise UsageError(

@@ -47,4 +47,4 @@ def test_wrong_calls_are_one_paragraph(arguments: list[str], words: str, capsys:
 
 def test_a_recorded_dataset_is_not_downloaded(capsys: Capture) -> None:
     assert main(["download", "recorded/x"]) == 3
-    assert "made by rlds record" in " ".join(capsys.readouterr().err.split())
+    assert "written by rlds record" in " ".join(capsys.readouterr().err.split())

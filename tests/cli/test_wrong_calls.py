@@ -54,7 +54,7 @@ class Wrong:
 
 TO_COPY = re.compile(r"((Example|Not found): |(: |, then )(rlds|pip) )(?!.*\. )")
 AN_ID = "An id is family/name"
-A_GLOB = "Write one of the ids that this shows: rlds list"
+A_GLOB = "Give one id; rlds list"
 SOURCE = "Give the folder that holds the publisher's files under their own names"
 IRIS, PONG, DOOR = "root/datasets/demo/iris", "root/datasets/demo/pong", data.DOOR
 MINARI, SAME = "root/datasets/minari/my/door-v0", "root/datasets/derived/same"
@@ -188,7 +188,7 @@ IDS = [
     Wrong("info atari_dqn/Pong", 3, "Did you mean atari_dqn/Pong/1"),
     Wrong("download hopper", 3, "rlds list hopper"),
     Wrong("download derived/nosuch", 3, "rlds list --installed 'derived/*'"),
-    Wrong("download derived/same --force", 3, "made by rlds preprocess"),
+    Wrong("download derived/same --force", 3, "written by rlds preprocess"),
     Wrong("path d4rl/pen-human-v0", 3, "Run: rlds download d4rl/pen-human-v0"),
     Wrong("delete demo/iris nosuch 'zz*' --yes", 3, "2. No installed dataset matches 'zz*'"),
     Wrong("verify nosuch d4rl/pen-human-v0", 3, "Run: rlds download d4rl/pen-human-v0"),
