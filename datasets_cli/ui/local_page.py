@@ -24,7 +24,6 @@ from datasets_cli.sources.temporary_folders import delete_with, temporary_folder
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.tables import load_summary
-from datasets_cli.ui.bounds import is_small
 
 if TYPE_CHECKING:
     from datasets_cli.store.arrays import DatasetArrays
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent
 LOCK_SECONDS = 2.0
 MOST_CHARACTERS = 200  # of an id
+MOST_BYTES = 1 << 30  # that are read for a page
+LARGEST = 2**48
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.@+~=-]*"
 
 
@@ -115,6 +116,23 @@ def json_response(document: Any, status_code: int = 200) -> Response:
     """Return values as JSON; whoever gives numbers has None for those that are not finite."""
     text = json.dumps(document, default=encode, allow_nan=False)
     return Response(text, status_code, media_type="application/json")
+
+
+def is_small(*manifests: Manifest) -> bool:
+    """Return whether all numbers of datasets may be read for a page."""
+    num_bytes = (
+        each.num_transitions * sum(column.row_bytes for column in each.columns)
+        for each in manifests
+    )
+    return sum(num_bytes) <= MOST_BYTES
+
+
+def whole_number(request: Request, name: str, default: int, least: int = 0) -> int:
+    """Return a whole number of the query of an address, or its default."""
+    text = request.query_params.get(name, "") or str(default)
+    if not (text.isascii() and text.isdigit() and len(text) <= 15):
+        raise UsageError(f"{name} is {text[:40]!r}; expected a whole number, {least} or more.")
+    return max(least, min(int(text), LARGEST))
 
 
 @cache

@@ -19,14 +19,15 @@ from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import check_numbers, takes_fields
 from datasets_cli.core.system_errors import imported
 from datasets_cli.errors import RldsError, UsageError, argument
-from datasets_cli.ui.guard import Guard
 from datasets_cli.verbs.info import dataset_info
 
 if TYPE_CHECKING:
     import uvicorn
 
+    from datasets_cli.ui.guard import Guard
+
 LARGEST_PORT = 65_535
-WAITING_CONNECTIONS = 512
+MOST_CONNECTIONS = 200
 SECONDS_TO_END = 0.5
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 
@@ -82,6 +83,7 @@ def serve_page(call: PageCall) -> ServedPage:
     imported("uvicorn", "The page", "ui")
     imported("jinja2", "The page", "ui")
     from datasets_cli.ui.application import application
+    from datasets_cli.ui.guard import Guard
     from datasets_cli.ui.local_page import LocalPage
 
     config = call.chosen_config()
@@ -173,14 +175,12 @@ class ServedPage(JsonForm):
 def _server(guard: Guard) -> uvicorn.Server:
     import uvicorn
 
-    from datasets_cli.ui.connections import BoundedConnection
-
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     return uvicorn.Server(
         uvicorn.Config(
             guard,
             loop="asyncio",
-            http=BoundedConnection,
+            http="h11",
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -188,7 +188,7 @@ def _server(guard: Guard) -> uvicorn.Server:
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            backlog=WAITING_CONNECTIONS,
+            limit_concurrency=MOST_CONNECTIONS,
         )
     )
 
@@ -212,7 +212,7 @@ def _bound(call: PageCall) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind(place)
-        bound.listen(WAITING_CONNECTIONS)
+        bound.listen()
     except OSError as error:
         bound.close()
         raise _not_bound(error, call, family, place) from error

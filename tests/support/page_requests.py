@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+from starlette.types import ASGIApp
+
 from datasets_cli.config import Config
 from datasets_cli.ui.application import application
-from datasets_cli.ui.guard import App, Guard
+from datasets_cli.ui.guard import Guard
 from datasets_cli.ui.local_page import LocalPage
 
 HOST = "127.0.0.1:8000"
@@ -47,14 +49,14 @@ def guarded(config: Config) -> Guard:
 
 
 def ask(
-    app: App, target: str, headers: dict[str, str] | None = None, method: str = "GET"
+    app: ASGIApp, target: str, headers: dict[str, str] | None = None, method: str = "GET"
 ) -> Answer:
     """Return the answer to a request, which has host and cookie unless ``headers`` has others."""
     return asyncio.run(answer(app, target, headers, method))
 
 
 async def answer(
-    app: App, target: str, headers: dict[str, str] | None = None, method: str = "GET"
+    app: ASGIApp, target: str, headers: dict[str, str] | None = None, method: str = "GET"
 ) -> Answer:
     """Return the answer to a request; the target is as it is sent, with its escapes."""
     raw_path, _, query = target.partition("?")

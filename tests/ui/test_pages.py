@@ -18,7 +18,7 @@ from datasets_cli.config import Config
 from datasets_cli.core.quantities import human_bytes
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.lock import locked
-from datasets_cli.ui import bounds
+from datasets_cli.ui import local_page
 from datasets_cli.ui.application import application
 from datasets_cli.ui.local_page import FOLDER, LocalPage
 from tests.support.page_requests import ask, guarded
@@ -138,14 +138,13 @@ def test_two_datasets_are_compared_as_the_command_does(
     assert "<h2>Equal</h2>" in same and "No row is read" in same
 
 
-def test_what_takes_too_long_is_told_with_the_command(
+def test_what_is_too_large_for_a_page_is_told_with_the_command(
     door: str, hostile: str, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds, "MOST_SECONDS", -1)
+    monkeypatch.setattr(local_page, "MOST_BYTES", 0)
     page = ask(guarded(config), f"/compare?a={door}&b={hostile}")
     assert page.status == 200 and "rows are not</h2>" in page.text
     assert f"Run: rlds diff {door} {hostile}" in page.text
-    monkeypatch.setattr(bounds, "MOST_BYTES", 0)
     got = ask(guarded(config), f"/api/d/{door}/stats")
     assert got.status == 400 and got.json()["error"]["message"].endswith(f"run: rlds stats {door}")
     assert f"run: rlds stats {door}" in ask(guarded(config), f"/d/{door}").text

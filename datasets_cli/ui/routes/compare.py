@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from datasets_cli.core.progress import Silent
 from datasets_cli.errors import UsageError
-from datasets_cli.ui.bounds import Deadline, is_small
 from datasets_cli.ui.curves import Drawing, drawings_of
-from datasets_cli.ui.local_page import LocalPage, page_of
+from datasets_cli.ui.local_page import LocalPage, is_small, page_of
 from datasets_cli.verbs.diff import compare_datasets, compare_manifests
 from datasets_cli.verbs.difference import DatasetDifference
 
@@ -36,7 +36,7 @@ def _difference(page: LocalPage, id: str, other: str) -> tuple[DatasetDifference
     try:
         if not is_small(*manifests):
             raise UsageError(f"Rows are too many to compare for a page. Run: {command}")
-        return compare_datasets(id, other, progress=Deadline(command), config=page.config), ""
+        return compare_datasets(id, other, progress=Silent(), config=page.config), ""
     except UsageError as error:
         return compare_manifests(*manifests), str(error)
 

@@ -11,9 +11,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from datasets_cli.audit.rules.finding import Finding
+from datasets_cli.core.progress import Silent
 from datasets_cli.errors import UsageError
 from datasets_cli.schema.trajectories import trajectory_of
-from datasets_cli.ui.bounds import Deadline
 from datasets_cli.ui.curves import drawings_of
 from datasets_cli.ui.local_page import LocalPage, json_response, page_of
 from datasets_cli.verbs.card import Code, Part, heads_of, parts_of_card
@@ -69,7 +69,7 @@ def _statistics(page: LocalPage, id: str, columns: str = "") -> DatasetStatistic
     if not page.are_statistics_quick(manifest):
         raise UsageError(f"There are no statistics of {id} yet. To make them, run: {command}")
     named = [name for name in columns.split(",") if name]
-    call = StatsCall(id, columns=named, progress=Deadline(command), config=page.config)
+    call = StatsCall(id, columns=named, progress=Silent(), config=page.config)
     return statistics_of(call, page.root)
 
 

@@ -8,8 +8,7 @@ from starlette.routing import Route
 
 from datasets_cli.project.statistics import trajectory_table
 from datasets_cli.store.arrays import DatasetArrays
-from datasets_cli.ui.bounds import whole_number
-from datasets_cli.ui.local_page import LocalPage, json_response, page_of
+from datasets_cli.ui.local_page import LocalPage, json_response, page_of, whole_number
 from datasets_cli.verbs.trajectories import ListedTrajectories, TrajectoriesCall, listed
 
 PART = 100

@@ -12,7 +12,6 @@ from starlette.routing import Route
 from datasets_cli.schema.columns import REWARD, TERMINATED, TRUNCATED, show_key
 from datasets_cli.schema.texts import AnyColumn
 from datasets_cli.store.arrays import DatasetArrays
-from datasets_cli.ui.bounds import whole_number
 from datasets_cli.ui.curves import (
     MOST_POINTS,
     Curves,
@@ -21,7 +20,7 @@ from datasets_cli.ui.curves import (
     frame_columns,
     frame_png,
 )
-from datasets_cli.ui.local_page import LocalPage, json_response, page_of
+from datasets_cli.ui.local_page import LocalPage, json_response, page_of, whole_number
 from datasets_cli.verbs.frames import pictures_of
 from datasets_cli.verbs.peek import peek, trajectory_rows
 
