@@ -12,7 +12,7 @@ from typing import Any
 from datasets_cli.audit.rules.registry import RULES
 from datasets_cli.audit.rules.rule import Rule
 from datasets_cli.errors import RldsError, UsageError, argument
-from datasets_cli.parallel.user_code import module_of, tried
+from datasets_cli.parallel.user_code import call_user_code, module_of
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ def own_rules(given: Given | Iterable[Given]) -> list[Rule]:
     for point in entry_points(group=GROUP):
         where = f"entry point {point.name}"
         try:
-            rules += _checked(tried(where, "its import", point.load), where, rules)
+            rules += _checked(call_user_code(where, "its import", point.load), where, rules)
         except RldsError as error:  # an installed package must not stop what needs others
             logger.warning("%s Its rules are left out.", error)
     several = [given] if isinstance(given, Given) else given

@@ -16,7 +16,7 @@ from datasets_cli.audit.rules.rule import About, Rule, RuleState
 from datasets_cli.audit.rules.statistics import STATISTICS
 from datasets_cli.core.progress import Progress
 from datasets_cli.errors import RldsError
-from datasets_cli.parallel.user_code import tried
+from datasets_cli.parallel.user_code import call_user_code
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.transitions import SHIFTED
 from datasets_cli.store.arrays import DatasetArrays
@@ -51,7 +51,7 @@ def findings_of(
     begun: list[tuple[Rule, Any, Any]] = []
     keys = frozenset[Key]()
     for rule in rules:
-        call = partial(tried, f"rule {rule.name}")  # which may be a user's
+        call = partial(call_user_code, f"rule {rule.name}")  # which may be a user's
         if (state := call("begin", partial(rule.begin, about))) is not None:
             begun.append((rule, state, call))
             seen = call("keys", partial(_keys_of, state))

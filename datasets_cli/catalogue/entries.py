@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datasets_cli.catalogue.registry import recipes
 from datasets_cli.core.checked_json import decode, encode
 from datasets_cli.errors import RldsError
-from datasets_cli.parallel.user_code import failed
+from datasets_cli.parallel.user_code import user_error
 from datasets_cli.recipe import CatalogueEntry, Entries, Recipe, Web
 from datasets_cli.sources.new_files import replacing
 from datasets_cli.store.cache_root import CacheRoot
@@ -61,7 +61,7 @@ def _named(recipe: Recipe) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise failed(f"recipe {recipe.family}", "cannot list its datasets", error) from error
+        raise user_error(f"recipe {recipe.family}", "cannot list its datasets", error) from error
 
 
 def _fetched(recipe: Recipe, root: CacheRoot) -> dict[str, CatalogueEntry]:

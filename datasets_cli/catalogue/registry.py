@@ -15,7 +15,7 @@ import pkgutil
 from functools import cache
 
 from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.parallel.user_code import failed
+from datasets_cli.parallel.user_code import user_error
 from datasets_cli.recipe import Recipe
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ def load_recipe(family: str) -> Recipe:
     try:
         recipe = point.load() if point else importlib.import_module(f"{PACKAGE}.{family}").RECIPE
     except Exception as error:  # anyone's code, which must not stop other recipes
-        raise failed(f"recipe {family}", "cannot be loaded", error) from error
+        raise user_error(f"recipe {family}", "cannot be loaded", error) from error
     if not isinstance(recipe, Recipe) or recipe.family != family:
         raise RldsError(f"The recipe {family} must define RECIPE, a Recipe with family={family!r}.")
     return recipe

@@ -1,1 +1,1 @@
-"""Where parallel work runs, and what the functions of users are that it is given."""
+"""Parallel backends, their worker processes, and the user's code on its way to them."""

@@ -1,4 +1,4 @@
-"""Code of users: a file that is imported where it is asked for, and errors that name its line."""
+"""User code: importing a file for a time, and errors that name its line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OURS = f"{Path(__file__).parents[1]}{os.sep}"
 
 @contextmanager
 def module_of(name: str, path: Path, whose: str) -> Iterator[ModuleType]:
-    """Yield the module of a file, or of a folder, which has this name for so long."""
+    """Import a file or a folder as a module of this name, for the duration of the block."""
     file, folders = (path / "__init__.py", [str(path)]) if path.is_dir() else (path, None)
     spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=folders)
     assert spec
@@ -29,7 +29,7 @@ def module_of(name: str, path: Path, whose: str) -> Iterator[ModuleType]:
     sys.modules[name] = module
     execute = spec.loader.exec_module
     try:
-        tried(whose, "its code", lambda: execute(module), path)
+        call_user_code(whose, "its code", lambda: execute(module), path)
         yield module
     finally:
         for each in [each for each in sys.modules if _is_of(each, name)]:
@@ -41,12 +41,14 @@ def _is_of(module: str, name: str) -> bool:
     return f"{module}.".startswith(f"{name}.")
 
 
-def tried(whose: str, what: str, call: Callable[[], Result], path: Path | None = None) -> Result:
-    """Return what a call of a user's code returns; its line is named where that raises."""
+def call_user_code(
+    whose: str, what: str, call: Callable[[], Result], path: Path | None = None
+) -> Result:
+    """Call user code and return its result; an error names the line of the user's file."""
     try:
         return call()
     except Exception as error:
-        raise failed(whose, f"fails in {what}{line_of(error, path)}", error) from error
+        raise user_error(whose, f"fails in {what}{line_of(error, path)}", error) from error
 
 
 def line_of(error: BaseException | None, path: Path | None = None) -> str:
@@ -55,11 +57,11 @@ def line_of(error: BaseException | None, path: Path | None = None) -> str:
 
     frames = traceback.extract_tb(error.__traceback__) if error else []
     theirs = [each.filename for each in frames if not each.filename.startswith(OURS)]
-    file = str(path) if path else "".join(theirs[:1])  # what was called
+    file = str(path) if path else "".join(theirs[:1])  # of the called function
     lines = [each.lineno for each in frames if file and file in each.filename]
     return f" in line {lines[-1]}{'' if path else f' of {file}'}" if lines else ""
 
 
-def failed(whose: str, what: str, error: Exception) -> RldsError:
-    """Return the error that names the code that raised."""
+def user_error(whose: str, what: str, error: Exception) -> RldsError:
+    """Return the error of user code that raised."""
     return RldsError(f"The {whose} {what}: {type(error).__name__}: {error}.")

@@ -1,8 +1,8 @@
-"""Modules of the user's: the text of their files, and which others each imports.
+"""The user's modules: the text of their files, and their imports of other modules.
 
-What is installed is not the user's: Python's library, installed packages, and this package.
-Modules are found as an import would find them, and are not imported, so that the answer is the same
-before a function is imported, after that, and on a worker.
+A module is the user's unless it is installed: Python's library, installed packages and this package
+are not. Modules are found as an import would find them, without importing them, so the result is
+the same before an import, after it, and on a worker.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 import datasets_cli
 
 LIBRARIES = frozenset({"numpy", "tensordict", "torch"})
-"""Known by their names, and their versions compared where several processes work."""
+"""Libraries that are identified by their names; workers must have the same versions."""
 
 _PACKAGE = Path(datasets_cli.__file__).parent.resolve()
 _PYTHON = tuple(Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib"))
@@ -33,14 +33,14 @@ _PYTHON = tuple(Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", 
 
 @lru_cache(maxsize=4096)
 def is_of_user(file: str | Path) -> bool:
-    """Return whether a person wrote a file, and did not install it."""
+    """Return whether a file is the user's own, and not installed."""
     path = Path(file)
     is_ours = str(file).startswith("<frozen") or path.resolve().is_relative_to(_PACKAGE)
     return not (is_ours or _is_in_package(path) or _is_pythons(path))
 
 
 def is_pythons_own(name: str) -> bool:
-    """Return whether a module is of Python's library: a user's file may have the name of one."""
+    """Return whether a module is Python's own, and not a user's file of the same name."""
     path = getattr(sys.modules.get(name), "__file__", None)
     return path is None or (not _is_in_package(Path(path)) and _is_pythons(Path(path)))
 
@@ -62,7 +62,7 @@ class UserModule:
 
     @classmethod
     def of(cls, module: ModuleType | None) -> UserModule | None:
-        """Return what a loaded module is; None where it has no file of Python."""
+        """Return the module of a loaded one; None without a Python file."""
         file = getattr(module, "__file__", None) or ""
         if module is None or Path(file).suffix != ".py":
             return None
@@ -70,24 +70,24 @@ class UserModule:
 
     @property
     def folder(self) -> Path:
-        """Where it was found: the folder of lib.py for lib, and the one above pkg/ for pkg.code."""
+        """The folder on the Python path: that of lib.py for lib, that above pkg/ for pkg.code."""
         is_package = self.file.stem == "__init__"
         levels = self.name.count(".") + (is_package and self.name != "__main__")
         return self.file.parents[levels]
 
     @property
     def place(self) -> str:
-        """The path of its file below that folder, the same on every machine: ``pkg/code.py``."""
+        """The path of the file below that folder, ``pkg/code.py``, equal on every machine."""
         return self.file.relative_to(self.folder).as_posix()
 
     @property
     def text(self) -> str | None:
-        """The text of its file, with plain lines; None if it has no file."""
+        """The text of the file, with line endings as newlines; None without a file."""
         return text_of(self.file)
 
     @property
     def digest(self) -> str | None:
-        """The sha256 of its text; None if it has no text."""
+        """The sha256 of the text; None without a text."""
         text = self.text
         return None if text is None else hashlib.sha256(text.encode()).hexdigest()
 
@@ -99,7 +99,7 @@ class UserModule:
 
 
 def text_of(file: str | Path) -> str | None:
-    """Return a Python file's text, in the encoding that it names; None if it cannot be read."""
+    """Return the text of a Python file, in its declared encoding; None if it cannot be read."""
     if Path(file).suffix != ".py":
         return None
     try:
@@ -111,7 +111,7 @@ def text_of(file: str | Path) -> str | None:
 
 @lru_cache(maxsize=256)
 def names_imported(text: str, package: str) -> tuple[str, ...]:
-    """Return the names of all that an import in a text may load, wherever it stands."""
+    """Return the names that the imports in a text may load, also imports within functions."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -130,7 +130,7 @@ def names_imported(text: str, package: str) -> tuple[str, ...]:
 
 
 def imported_by(roots: Iterable[UserModule]) -> list[UserModule]:
-    """Return the user's modules that modules import, each after those that it imports itself."""
+    """Return the user's modules that modules import, to any depth, in the order of imports."""
     known = {root.file: root for root in roots}
     imported: dict[Path, UserModule] = {}
 
@@ -148,12 +148,12 @@ def imported_by(roots: Iterable[UserModule]) -> list[UserModule]:
 
 
 def named_in(text: str, folder: Path) -> list[UserModule]:
-    """Return the user's modules that the imports of a text name."""
+    """Return the user's modules that a text imports."""
     return list(_found(names_imported(text, ""), folder))
 
 
 def _found(names: Iterable[str], folder: Path) -> Iterator[UserModule]:
-    """Yield the user's modules among some names; the packages around one are imported with it."""
+    """Yield the user's modules among names, with the packages that contain them."""
     installed: set[str] = set()
     for name in names:
         first, *rest = name.split(".")
@@ -169,14 +169,14 @@ def _found(names: Iterable[str], folder: Path) -> Iterator[UserModule]:
 
 
 def file_of(name: str, folder: Path | None) -> str | None:
-    """Return the file that an import of a name would load, first of a folder; without importing."""
+    """Return the file that an import of a name would load from a folder or the Python path."""
     first, *rest = name.split(".")
     spec = _spec_of(first, folder)
     if spec is None:
         return None
     if not rest:
         return spec.origin if spec.has_location else None
-    # Below it by hand: importlib imports each package to ask it where its modules are.
+    # Below it by hand: importlib would import each package to find its modules.
     *packages, last = rest
     for parent in map(Path, spec.submodule_search_locations or ()):
         inner = parent.joinpath(*packages, last)
@@ -196,7 +196,7 @@ def _spec_of(first: str, folder: Path | None) -> ModuleSpec | None:
 
 
 def is_stale(module: ModuleType) -> bool:
-    """Return whether a function of a loaded module is not the one that its file has now."""
+    """Return whether the file of a loaded module was edited since, in any of its functions."""
     known = UserModule.of(module)
     text = None if known is None else known.text
     if text is None:
@@ -210,7 +210,7 @@ def is_stale(module: ModuleType) -> bool:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield the code of everything that is defined in some code."""
+    """Yield the code of all functions and classes that code defines."""
     for item in code.co_consts:
         if isinstance(item, CodeType):
             yield item
@@ -218,7 +218,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _loaded_codes(names: Any, path: str) -> Iterator[CodeType]:
-    """Yield the code of the functions among some names, and of methods, that a file defines."""
+    """Yield the code of the functions and methods in a namespace that a file defines."""
     for value in list(names.values()):
         if isinstance(value, FunctionType) and value.__code__.co_filename == path:
             yield value.__code__

@@ -35,8 +35,8 @@ _lock = threading.Lock()
 
 @contextmanager
 def _ctrl_c_after() -> Iterator[None]:
-    """Have a Ctrl-C that another thread takes meanwhile interrupt this one afterwards."""
-    # A process that was not told all would end with a traceback.
+    """Delay a Ctrl-C until the end of the block."""
+    # A process that received half of its arguments would end with a traceback.
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
@@ -52,14 +52,14 @@ def _ctrl_c_after() -> Iterator[None]:
 
 
 class Worker(SpawnProcess):
-    """A process without the caller's main file, which leaves Ctrl-C to the one that started it."""
+    """A process without the caller's main file, which leaves Ctrl-C to its parent."""
 
-    # A terminal sends it to both, and from the first moment on: a Python that begins, or imports
+    # A terminal sends Ctrl-C to both, from the first moment: a Python that starts, or imports
     # torch, would end with a traceback, or abort where C does not expect an exception.
 
     def start(self) -> None:
-        """Start the process; it begins as this thread is, without Ctrl-C."""
-        resource_tracker.ensure_running()  # whose own start would let Ctrl-C through again
+        """Start the process with Ctrl-C blocked, as it is in this thread."""
+        resource_tracker.ensure_running()  # its own start would unblock Ctrl-C again
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _CTRL_C)
         try:
             with _ctrl_c_after(), without_main_file():
@@ -68,30 +68,30 @@ class Worker(SpawnProcess):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def run(self) -> None:
-        """Do what the process is for."""
+        """Run the target of the process."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _CTRL_C)
         super().run()
 
 
 class WorkerContext(SpawnContext):
-    """What a pool, or a ``DataLoader``, starts its processes with."""
+    """The context of processes of a pool or a ``DataLoader``."""
 
-    # They are new ones, never forked: torch's threads would leave locks held in the child.
+    # Processes are spawned, never forked: torch's threads would leave locks held in the child.
 
     Process = Worker
 
 
 @contextmanager
 def without_main_file() -> Iterator[None]:
-    """Leave the main file out of what this thread tells the processes that it spawns."""
+    """Leave the main file out of the preparation data of processes that this thread spawns."""
     thread = threading.get_ident()
     with _lock:
         original: Callable[[str], dict[str, Any]] = spawn.get_preparation_data
 
         def remaining_data(name: str) -> dict[str, Any]:
             data = original(name)
-            if threading.get_ident() == thread:  # another thread may start a process, too
+            if threading.get_ident() == thread:  # another thread may spawn a process, too
                 data = {key: value for key, value in data.items() if key not in _MAIN_FILE}
             return data
 
@@ -104,8 +104,8 @@ def without_main_file() -> Iterator[None]:
 
 def pickle_by_value(value: Any, elsewhere: bool = False) -> bytes:
     """Return a pickle that a worker can read without the caller's main file."""
-    # What the main file defines, and the module of a function where a worker could not import it,
-    # is in it by value.
+    # The definitions of the main file, and of a module that a worker could not import, are in it by
+    # value.
     module = _own_module(value, elsewhere)
     if module is not None:
         cloudpickle.register_pickle_by_value(module)
@@ -113,8 +113,10 @@ def pickle_by_value(value: Any, elsewhere: bool = False) -> bytes:
         return bytes(cloudpickle.dumps(value))
     except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:
         raise UsageError(
-            f"A function, or what it refers to, cannot be given to a worker process ({error}). "
-            "Make a lock, an open file or a connection within the function, or in its module."
+            f"A function, or an object that it refers to, cannot be pickled for a worker process "
+            f"({error}).",
+            advice="Create a lock, an open file or a connection within the function, or in its "
+            "module.",
         ) from error
     finally:
         if module is not None:
@@ -122,7 +124,7 @@ def pickle_by_value(value: Any, elsewhere: bool = False) -> bytes:
 
 
 class _Pickler(cloudpickle.Pickler):
-    """Functions by value as cloudpickle has them, tensors by shared memory as a process does."""
+    """Pickles functions by value, as cloudpickle, and tensors by shared memory."""
 
     dispatch_table: ClassVar[ChainMap[Any, Any]] = ChainMap(
         cloudpickle.Pickler.dispatch_table,
@@ -131,7 +133,7 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def pickle_for_child(value: Any) -> bytes:
-    """Return a pickle for the process that is being started: as its arguments are pickled."""
+    """Return a pickle for a child process that is being spawned."""
     # Functions and classes of the main file are in it by value; tensors share their memory.
     file = io.BytesIO()
     _Pickler(file).dump(value)
@@ -147,7 +149,7 @@ def _own_module(value: Any, elsewhere: bool) -> ModuleType | None:
     file = getattr(module, "__file__", None)
     if module is None or file is None or module.__name__ == "__main__":
         return None
-    if is_stale(module):  # a new process would import what the file has now
+    if is_stale(module):  # a new process would import the edited file
         return module
     if elsewhere:
         return module if is_of_user(file) else None

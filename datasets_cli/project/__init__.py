@@ -1,4 +1,4 @@
-"""A project: its ``rlds.toml``, what is due of its steps, and the data that it declares.
+"""A project: ``rlds.toml``, the plan of its steps, and its declared data.
 
 Has every public name of this room, also those at the top of ``datasets_cli``.
 """

@@ -120,7 +120,7 @@ class Declaration:
 
     CLOSED = True
 
-    dataset: Annotated[str, Check("an id, or the file of a view", bool)] | None = None
+    dataset: Annotated[str, Check("an id", bool)] | None = None
     members: Weights | Names | None = None
     weights: Literal["rows", "trajectories"] | None = None
     views: Annotated[tuple[View, ...], Check("a list of tables", bool)] | None = None

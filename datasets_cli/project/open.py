@@ -1,4 +1,4 @@
-"""The rows of an installed dataset, and the data that a project declares: opened, told, added."""
+"""Opening installed datasets and declared data; listing and adding declarations."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DatasetCall(RootOptions, StorageOptions):
-    """What ``open_dataset`` takes of a dataset.
+    """The arguments of ``open_dataset`` for a dataset.
 
     Args:
-        id: ``family/name``; the family may be left out where the name is unique. Or the folder of
-            a dataset, as ``ExperienceReplay`` takes it. With ``project``, the name of the table.
+        id: ``family/name``, or the name alone if it is unique; or the folder of a dataset. With
+            ``project``, the name of the table.
     """
 
     id: str | os.PathLike[str]
@@ -56,7 +56,7 @@ class DatasetCall(RootOptions, StorageOptions):
 
 @dataclass(frozen=True)
 class ProjectCall(RootOptions):
-    """What ``open_dataset`` takes of data that a project declares."""
+    """The arguments of ``open_dataset`` for declared data."""
 
     id: str
     _: KW_ONLY
@@ -65,10 +65,10 @@ class ProjectCall(RootOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class OpenCall(DatasetCall):
-    """What ``open_dataset`` takes.
+    """The arguments of ``open_dataset``.
 
     Args:
-        project: an ``rlds.toml``, or its folder, whose functions are imported.
+        project: an ``rlds.toml``, or its folder; functions of that folder are imported.
     """
 
     project: str | os.PathLike[str] | None = None
@@ -86,22 +86,21 @@ def open_dataset(call: DatasetCall) -> DatasetStorage: ...
 
 @takes_fields(OpenCall)
 def open_dataset(call: OpenCall) -> DatasetStorage | TensorDictReplayBuffer:
-    """Open the rows of an installed dataset, read-only; or the data that a project declares.
+    """Open the rows of an installed dataset, read-only; or the declared data of a project.
 
-    Of a dataset the result is a storage: ``len`` counts the rows, ``get`` and ``run`` return copies
-    of some rows as a TensorDict, ``column`` one key of all rows, ``offsets`` where trajectories
-    begin; and every replay buffer takes it as its ``storage``. It is not an ``ExperienceReplay``,
-    which downloads what is missing and draws batches: to open a dataset is to read its rows in
-    their order, and batches have a class of another name.
+    The result for a dataset is a storage: ``len`` counts the rows, ``get`` and ``run`` return
+    copies of rows as a TensorDict, ``column`` returns one key of all rows, and ``offsets`` the
+    first rows of trajectories. Every replay buffer accepts it as its ``storage``. To download a
+    missing dataset and draw batches, use ``ExperienceReplay``.
 
-    With ``project`` it is the buffer that a table ``[data.NAME]`` of ``rlds.toml`` declares: a
-    dataset, or a view or a mixture of some, with its transforms; datasets that are missing are
-    installed. See docs/declarations.md.
+    With ``project`` the result is the buffer of a table ``[data.NAME]`` of ``rlds.toml``: a
+    dataset, a view or a mixture, with its transforms. Missing datasets are installed. See
+    docs/declarations.md.
 
     Raises:
-        DatasetNotInstalled: it is known, but not under this root.
+        DatasetNotInstalled: the dataset is known, but not installed under this root.
         UnknownDataset: no recipe and no folder has that name.
-        DamagedDataset: its files are not what its manifest says.
+        DamagedDataset: the files differ from the manifest.
     """
     config, options = call.chosen_config(), part_of(call, StorageOptions)
     if call.project is None:
@@ -110,10 +109,12 @@ def open_dataset(call: OpenCall) -> DatasetStorage | TensorDictReplayBuffer:
         return open_rows(call.id, config, options)
     if options != StorageOptions():
         raise UsageError(
-            "device, pin_memory, contiguous, text and columns are of a dataset; a project declares "
-            f"its data in [{DATA}.{call.id}]."
+            "device, pin_memory, contiguous, text and columns are arguments for a dataset; a "
+            f"project declares its data in [{DATA}.{call.id}].",
+            argument="project",
+            found=call.project,
         )
-    # Mixtures, views and installing: of a dataset that is there they take longer than to open it.
+    # Imported late: mixtures and installing take longer to import than a dataset to open.
     from datasets_cli.project.data import DataFile, open_declared
 
     return open_declared(str(call.id), DataFile(call.project), config.root, download=True).buffer
@@ -121,12 +122,12 @@ def open_dataset(call: OpenCall) -> DatasetStorage | TensorDictReplayBuffer:
 
 @dataclass(frozen=True)
 class DeclaredCall(RootOptions):
-    """What ``declared_datasets`` takes.
+    """The arguments of ``declared_datasets``.
 
     Args:
-        names: of tables ``[data.NAME]``; all of them by default.
-        project: an ``rlds.toml``, or its folder, whose functions are imported.
-        download: install datasets that are missing; fail instead by default.
+        names: names of tables ``[data.NAME]``; all tables by default.
+        project: an ``rlds.toml``, or its folder; functions of that folder are imported.
+        download: install missing datasets; without it, they are an error.
     """
 
     names: str | Iterable[str] = field(
@@ -148,12 +149,12 @@ class DeclaredCall(RootOptions):
 
 @takes_fields(DeclaredCall)
 def declared_datasets(call: DeclaredCall) -> list[DeclaredDataset]:
-    """Return what a project's declared data are, each with the digest that a paper can give.
+    """Return a project's declared data, each with a digest to cite.
 
     Raises:
-        UsageError: there is no such file or table, or it cannot be made of the data.
+        UsageError: the file or the table does not exist, or does not fit the data.
         DatasetNotInstalled: a dataset is missing.
-        PartialFailure: that is so of some of several; ``results`` has the others.
+        PartialFailure: some of several failed; ``results`` has the others.
     """
     root, path = call.chosen_config().root, data_file(call.project)
     names = as_list(call.names) or [*data_tables(path)]  # before torch is imported
@@ -176,17 +177,16 @@ def declared_datasets(call: DeclaredCall) -> list[DeclaredDataset]:
 
 @dataclass(frozen=True)
 class AddCall(RootOptions):
-    """What ``add_data`` takes.
+    """The arguments of ``add_data``.
 
     Args:
-        name: of the table, and of the data.
-        dataset: an id, or the file of a view.
-        where: a condition on trajectories, such as ``return > 1000``; those for which it holds are
-            taken.
-        split: fractions of the trajectories, such as ``0.9,0.1``, which are drawn at random.
-        part: of the split, from 0 on, that the table is of.
-        seed: of the split.
-        project: an ``rlds.toml``, or its folder; made where it is not there.
+        name: name of the table.
+        dataset: id of the dataset.
+        where: keep only trajectories that match, such as ``return > 1000``.
+        split: fractions of the trajectories, such as ``0.9,0.1``, chosen at random.
+        part: number of the part of the split, 0 for the first.
+        seed: seed of the split.
+        project: an ``rlds.toml``, or its folder; created if missing.
     """
 
     name: str = field(
@@ -233,9 +233,9 @@ class AddedData(JsonForm):
     """A table that was written.
 
     Args:
-        name: of the table.
-        path: of the file.
-        text: of the table.
+        name: name of the table.
+        path: path of the file.
+        text: text of the table.
     """
 
     name: str
@@ -245,18 +245,22 @@ class AddedData(JsonForm):
 
 @takes_fields(AddCall)
 def add_data(call: AddCall) -> AddedData:
-    """Write a table ``[data.NAME]`` to the end of ``rlds.toml``; all else in the file stays.
+    """Append a table ``[data.NAME]`` to ``rlds.toml``; the rest of the file stays.
 
     Raises:
-        UsageError: the file has that table, or is no such file; or the table would not be one.
+        UsageError: the file already has that table or is not valid, or an argument is wrong.
     """
     from datasets_cli.replay.queries.conditions import parse_condition  # with torch
     from datasets_cli.replay.queries.views import NAMED, preset_of
 
     config, path = call.chosen_config(), data_file(call.project)
     if not call.dataset:
-        raise UsageError(f"{argument('dataset')} is empty text; expected an id.")
-    # What is derived or recorded may be made later.
+        raise UsageError(
+            f"{argument('dataset')} is empty text; expected an id.",
+            argument="dataset",
+            expected="an id",
+        )
+    # Derived and recorded datasets may be made later.
     if call.dataset.partition("/")[0] not in OWN:
         root = CacheRoot(config.root)
         if not is_installed(root, call.dataset) and not id_without_family(call.dataset, root):
@@ -268,9 +272,14 @@ def add_data(call: AddCall) -> AddedData:
         declaration_of(table)
     known = parse_tables(read_user_text(path) or "", path).get(DATA, {})
     if not re.fullmatch(r"[\w-]+", call.name) or call.name == "add" or call.name in known:
-        why = "is there already" if call.name in known else "is no name of data"
-        letters = "letters, digits, _ and -, and not add"
-        raise UsageError(f"{call.name!r} {why}, in {path}. Choose another name: {letters}.")
+        why = f"is already in {path}" if call.name in known else "is not a valid name"
+        raise UsageError(
+            f"{call.name!r} {why}.",
+            argument="name",
+            path=path,
+            found=call.name,
+            advice="Choose another name: letters, digits, _ and -, and not add.",
+        )
     lines = [f"{key} = {toml(value)}" for key, value in table.items()]
     added = "\n".join([f"[{DATA}.{toml_name(call.name)}]", *lines, ""])
     expected = {**known, call.name: table}
@@ -279,7 +288,7 @@ def add_data(call: AddCall) -> AddedData:
 
 
 def _views(call: AddCall) -> dict[str, Any]:
-    """Return the key ``views``, where rows are chosen; names in the condition are not looked up."""
+    """Return the key ``views``, if trajectories are chosen."""
     views: list[dict[str, Any]] = [] if call.where is None else [{"filter": call.where}]
     if call.split is not None:
         parts = call.split.split(",") if isinstance(call.split, str) else call.split
@@ -293,9 +302,14 @@ def _views(call: AddCall) -> dict[str, Any]:
             raise UsageError(
                 f"{argument('split')} is {call.split!r} and {argument('part')} {call.part}; "
                 "expected fractions that sum up to at most 1, such as 0.9,0.1, and the number of a "
-                "part, from 0 on."
+                "part, 0 for the first.",
+                argument="split",
+                found=call.split,
             )
         views.append({"split": fractions, "part": call.part, "seed": call.seed})
     elif call.part or call.seed:
-        raise UsageError(f"{argument('part')} and {argument('seed')} need {argument('split')}.")
+        raise UsageError(
+            f"{argument('part')} and {argument('seed')} need {argument('split')}.",
+            argument="split",
+        )
     return {"views": views} if views else {}

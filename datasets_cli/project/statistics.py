@@ -1,10 +1,10 @@
-"""Statistics of all columns of a dataset, worked out in one pass and kept among its tables.
+"""Statistics of all columns of a dataset, computed in one pass and stored among its tables.
 
 statistics.array    float64 [13, numbers of a row]: ``MEASURES`` of each, column after column
 statistics.json     a summary of a few kilobytes: each column as a whole; NaN is null
 
-Quantiles are of a sample of rows, and frames are measured by a sample: both are drawn by the
-dataset's content, so that they are the same wherever the data are the same.
+Quantiles and frames are measured in samples of rows. The dataset's content seeds the samples, so
+equal data have equal statistics.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ ESTIMATED_ROWS = 2_048
 PART_ROWS = 1 << 20
 PART_BYTES = 256 << 20
 CHANNELS = (1, 3, 4)
-"""Sizes of a last or first dimension of frames that is one of channels."""
+"""Numbers of channels, by which the last or the first dimension of a frame is recognized."""
 
 
 def load_measures(manifest: Manifest, root: CacheRoot) -> dict[str, np.ndarray] | None:
-    """Return ``MEASURES`` of each number ``[13, size]`` by column; None where there are none."""
+    """Return the stored ``MEASURES`` of each number ``[13, size]`` by column, or None."""
     columns = measured(manifest)
     sizes = [math.prod(column.shape) for column in columns]
     shape = len(MEASURES), sum(sizes)
@@ -59,7 +59,7 @@ def load_measures(manifest: Manifest, root: CacheRoot) -> dict[str, np.ndarray] 
 
 
 def measured(manifest: Manifest) -> list[Column]:
-    """Return the columns that are measured number by number: those of real numbers but frames."""
+    """Return the columns of real numbers, without frames: they are measured number by number."""
     return [
         column
         for column in manifest.columns
@@ -70,13 +70,13 @@ def measured(manifest: Manifest) -> list[Column]:
 
 
 def table_bytes(manifest: Manifest) -> int:
-    """Return about how many bytes the tables of a dataset take."""
+    """Return the approximate size of the tables of a dataset."""
     num_numbers = sum(math.prod(column.shape) for column in measured(manifest))
     return 8 * (len(MEASURES) * num_numbers + 4 * manifest.num_trajectories) + 8192
 
 
 def seconds_for(dataset: ArraySource) -> float:
-    """Return about how long one process makes the tables, by the time that some rows take."""
+    """Return the approximate time of making the tables, extrapolated from some rows."""
     num_rows = min(len(dataset), ESTIMATED_ROWS)
     began = time.perf_counter()
     RowStatistics(dataset, range(num_rows))
@@ -84,14 +84,14 @@ def seconds_for(dataset: ArraySource) -> float:
 
 
 def parts_of(manifest: Manifest) -> list[range]:
-    """Return the runs of rows that statistics are worked out of, each by itself, and joined."""
+    """Return the parts of the rows whose statistics are computed separately and then joined."""
     num_rows, row_bytes = manifest.num_transitions, _row_bytes(manifest)
     step = max(1, min(PART_ROWS, PART_BYTES // max(1, row_bytes)))
     return [range(start, min(start + step, num_rows)) for start in range(0, num_rows, step)]
 
 
 class RowStatistics:
-    """Statistics of a run of a dataset's rows: columns, and sums of the sampled frames in it."""
+    """The statistics of consecutive rows: of columns, and sums of the sampled frames."""
 
     def __init__(self, dataset: ArraySource, rows: range) -> None:
         manifest = dataset.manifest
@@ -119,8 +119,8 @@ class RowStatistics:
         }
 
     def join(self, following: RowStatistics) -> None:
-        """Add those of the rows that follow."""
-        assert following.rows.start == self.rows.stop, "their order decides the last bits"
+        """Join the statistics of the following rows."""
+        assert following.rows.start == self.rows.stop, "the order of sums decides the last bits"
         self.rows = range(self.rows.start, following.rows.stop)
         for column, each in following.columns.items():
             self.columns[column].join(each)
@@ -131,7 +131,7 @@ class RowStatistics:
 def make_tables(
     dataset: ArraySource, root: CacheRoot, progress: Progress, *, again: bool = False
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return summary and measures of a dataset, made part by part, and keep them where they fit."""
+    """Compute the summary and the measures of a dataset, and store them if there is room."""
     manifest = dataset.manifest
     for folder in root.tables_to_read(manifest.content) if again else ():
         for path in folder.glob("trajectories-*.array"):
@@ -157,13 +157,13 @@ def make_tables(
 def save_statistics(
     dataset: ArraySource, root: CacheRoot, statistics: RowStatistics
 ) -> dict[str, Any]:
-    """Keep the statistics of all rows of a dataset, and return their summary, kept as well."""
+    """Store the statistics of all rows of a dataset with their summary; return the summary."""
     content = dataset.manifest.content
     measures = [each.measures() for each in statistics.columns.values()]
     array = np.hstack([np.zeros((len(MEASURES), 0)), *measures])
     write_array(root, content, STATISTICS, array.dtype, array.shape, [(0, array)])
     summary = summary_of(dataset, root, statistics)
-    # Last: who finds it finds the arrays.
+    # Last, so the arrays exist once it does.
     save_table(root, content, STATISTICS, summary)
     return summary
 
@@ -196,18 +196,18 @@ class _Holder(NamedTuple):
 
 
 def trajectory_columns(dataset: ArraySource, root: CacheRoot) -> dict[str, np.ndarray]:
-    """Return the columns of the table of trajectories, which are kept from now on."""
+    """Compute and store the columns of the table of trajectories; return them."""
     table = trajectory_table(dataset, root)
     return {name: table[name] for name in table}
 
 
 def trajectory_table(dataset: ArraySource, root: CacheRoot | None) -> Trajectories:
-    """Return the table of trajectories; nothing of it is read from disk or kept without a root."""
+    """Return the table of trajectories, cached on disk below the root if there is one."""
     return Trajectories(_Holder(dataset), root)
 
 
 def _numbers(rows: np.ndarray) -> np.ndarray:
-    """Return rows as ``[n, numbers of a row]``, in a type that numpy has."""
+    """Return rows as ``[n, numbers of a row]``, in a dtype of numpy."""
     numbers = plain_numbers(rows)
     assert numbers is not None, "a measured column has numbers"
     return numbers.reshape(len(rows), -1)
@@ -222,7 +222,7 @@ def _is_frame(column: Column) -> bool:
 
 
 def sampled_rows(manifest: Manifest) -> np.ndarray:
-    """Return the rows that quantiles are taken of, as many as fit into memory, int64 ``[n]``."""
+    """Return the rows of which quantiles are computed, as many as fit in memory, int64 ``[n]``."""
     row_bytes = sum(8 * math.prod(column.shape) for column in measured(manifest))
     return _sample(manifest, min(SAMPLED_ROWS, SAMPLED_BYTES // max(1, row_bytes)))
 
@@ -242,14 +242,14 @@ def _sample(manifest: Manifest, size: int) -> np.ndarray:
 
 
 def _within(sample: np.ndarray, rows: range) -> np.ndarray:
-    """Return the part of a sample that is in a run of rows."""
+    """Return the sampled rows within consecutive rows."""
     first, end = np.searchsorted(sample, (rows.start, rows.stop))
     return sample[first:end]
 
 
 @np.errstate(all="ignore")  # deviations of the largest numbers are infinite, and null then
 def _summary(measures: np.ndarray, statistics: ColumnStatistics) -> dict[str, Any]:
-    """Return the measures of a column as a whole: of all its numbers together."""
+    """Return the measures of a whole column, over all its numbers."""
     named = dict(zip(MEASURES, measures, strict=True))
     count, mean = named["count"], named["mean"]
     low, high = statistics.range.whole
@@ -264,7 +264,7 @@ def _summary(measures: np.ndarray, statistics: ColumnStatistics) -> dict[str, An
         "constant": bool(named["constant"].all()) and measures.shape[1] > 0,
     }
     if summary["mean"] is not None:
-        # The variance of all is that within each number and that of their means.
+        # The total variance is that within each number plus that of the means.
         variance = named["std"] ** 2 + (mean - summary["mean"]) ** 2
         joined = _joined(variance, count)
         summary["std"] = None if joined is None else math.sqrt(joined)
@@ -276,7 +276,7 @@ def _summary(measures: np.ndarray, statistics: ColumnStatistics) -> dict[str, An
 
 
 def _joined(values: np.ndarray, count: np.ndarray) -> float | None:
-    """Return the mean of values, weighted by counts; None where it is not finite."""
+    """Return the mean of values, weighted by counts; None if it is not finite."""
     known = count > 0
     if not known.any():
         return None
@@ -285,7 +285,7 @@ def _joined(values: np.ndarray, count: np.ndarray) -> float | None:
 
 
 def _of_trajectories(columns: Mapping[str, np.ndarray]) -> dict[str, ColumnStatistics]:
-    """Return statistics of the columns of a table of trajectories that are not numbers of it."""
+    """Return the statistics of the columns of a table of trajectories, without row numbers."""
     return {
         name: ColumnStatistics(values.reshape(len(values), -1), np.arange(len(values)))
         for name, values in columns.items()
@@ -294,7 +294,7 @@ def _of_trajectories(columns: Mapping[str, np.ndarray]) -> dict[str, ColumnStati
 
 
 def _frame_sums(dataset: ArraySource, column: Column, sample: np.ndarray) -> np.ndarray:
-    """Return the sums of pixels and of their squares by channel, of some frames, ``[2, c]``."""
+    """Return the sums of the pixels and squared pixels of frames by channel, ``[2, c]``."""
     rows = dataset.arrays_of(frozenset([column.key]))
     axis = _channel_axis(column.shape)
     num_channels = 1 if axis is None else column.shape[axis]
@@ -302,7 +302,7 @@ def _frame_sums(dataset: ArraySource, column: Column, sample: np.ndarray) -> np.
     step = rows_per_block(column.row_bytes)
     for start in range(0, len(sample), step):
         frames = rows.gather(sample[start : start + step])[column.key]
-        # [n, ..., channels], and all pixels of a channel in one column.
+        # [n, ..., channels]; then all pixels of a channel in one column.
         by_channel = frames[..., None] if axis is None else np.moveaxis(frames, axis + 1, -1)
         pixels = by_channel.reshape(-1, num_channels).astype(np.float64)
         sums += pixels.sum(0), (pixels**2).sum(0)
@@ -317,7 +317,7 @@ def _of_frames(column: Column, sums: np.ndarray, num_frames: int) -> dict[str, A
 
 
 def _channel_axis(shape: tuple[int, ...]) -> int | None:
-    """Return which dimension of a frame is one of channels, if any."""
+    """Return the dimension of the channels of a frame, or None."""
     if len(shape) < 3:
         return None
     return next((axis for axis in (-1, 0) if shape[axis] in CHANNELS), None)

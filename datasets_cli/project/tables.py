@@ -1,4 +1,4 @@
-"""Tables of installed datasets that have none yet: which are due, and making them, in parallel."""
+"""Missing tables of installed datasets: planning them, and making them in parallel."""
 
 from __future__ import annotations
 
@@ -32,17 +32,16 @@ from datasets_cli.store.lock import dest_locked
 from datasets_cli.store.tables import STATISTICS, load_summary
 
 WORTH_PROCESSES_ROWS = 1_000_000
-"""Rows of all datasets from which on processes are begun where nobody says how many: they take a
-second or two to start."""
+"""The rows of all datasets that are worth starting processes for, which takes a second or two."""
 
 LOCKED_AT_ONCE = 64
-"""Datasets whose tables are made together: the lock of each is an open file."""
+"""The number of datasets whose tables are made together: each lock is an open file."""
 
 
 def plan_tables(
     ids: Iterable[str], to_come: Iterable[str], config: Config
 ) -> tuple[PlannedTables, ...]:
-    """Return the tables that are due of installed datasets, and of those that are made first."""
+    """Return the due tables of installed datasets, and of datasets that are made first."""
     root, planned = CacheRoot(config.root), []
     coming = dict.fromkeys(to_come)
     for id in ids:
@@ -54,7 +53,7 @@ def plan_tables(
             planned.append(PlannedTables(id, "it is damaged", condition.problem))
         elif load_summary(root, manifest.content) is None:
             dataset = open_arrays(root.dataset(id))
-            reason = f"no statistics of its {manifest.num_transitions:,} transitions are kept yet"
+            reason = f"its {manifest.num_transitions:,} transitions have no statistics yet"
             size_bytes, seconds = table_bytes(manifest), seconds_for(dataset)
             planned.append(PlannedTables(id, reason, "", size_bytes, seconds))
     return (*planned, *(PlannedTables(id, "it is made first") for id in coming))
@@ -63,20 +62,20 @@ def plan_tables(
 def make_due_tables(
     ids: Sequence[str], config: Config, workers: Workers, progress: Progress
 ) -> Iterator[DatasetTables | FailedDataset]:
-    """Make the tables of datasets, some rows a task; yield each when it is there, or its error."""
+    """Make the tables of datasets in tasks of some rows; yield each result or failure."""
     root, size_bytes = CacheRoot(config.root), 0
     due: dict[str, _DueTables] = {}
     for id in ids:
         try:
             dataset = open_arrays(root.dataset(id))
             folder, needed = root.tables(dataset.manifest.content), table_bytes(dataset.manifest)
-            check_free_space(folder, size_bytes + needed, f"The tables up to those of {id}")
+            check_free_space(folder, size_bytes + needed, f"The tables of {id} and those before")
         except RldsError as error:
             yield FailedDataset(id, error)
             continue
         due[id], size_bytes = _DueTables(id, dataset, root), size_bytes + needed
     while due:
-        # No two of the same data: the next round finds the tables of the one.
+        # Of datasets with the same data only one: the next round finds its tables.
         ids_of = {each.content: id for id, each in due.items()}
         together = {id: due.pop(id) for id in [*ids_of.values()][:LOCKED_AT_ONCE]}
         with ExitStack() as locks:
@@ -92,8 +91,8 @@ def _lock(
     progress: Progress,
     locks: ExitStack,
 ) -> Iterator[DatasetTables | FailedDataset]:
-    """Wait for other processes that make them; take out, and yield, what is there then."""
-    # In one order for all processes: no two wait for each other.
+    """Lock the tables; yield and remove those that another process has made meanwhile."""
+    # In the same order in all processes, so no two wait for each other.
     for id, each in sorted(due.items(), key=lambda item: item[1].content):
         try:
             dest, what = root.tables(each.content) / STATISTICS, f"the tables of {id}"
@@ -108,7 +107,7 @@ def _lock(
 
 
 class _Task(NamedTuple):
-    """Rows of a dataset to measure; with the first ones the trajectories are worked out, too."""
+    """Rows of a dataset to measure; the task of the first rows computes the trajectories, too."""
 
     id: str
     content: str
@@ -116,7 +115,7 @@ class _Task(NamedTuple):
 
 
 class _DueTables:
-    """The tables of a dataset, and what its tasks gave so far, joined in the order of its rows."""
+    """The tables of a dataset: the results of its tasks, joined in the order of its rows."""
 
     def __init__(self, id: str, dataset: DatasetArrays, root: CacheRoot) -> None:
         self._id, self.dataset, self._root = id, dataset, root
@@ -127,17 +126,17 @@ class _DueTables:
 
     @property
     def tasks(self) -> list[_Task]:
-        """What is to be done, the same for every number of workers."""
+        """The tasks, which do not depend on the number of workers."""
         return [_Task(self._id, self.content, rows) for rows in parts_of(self.dataset.manifest)]
 
     @property
     def result(self) -> DatasetTables:
-        """What is told of tables that are there."""
+        """The description of the finished tables."""
         size = folder_size(self._root.tables(self.content), with_unfinished=False)
         return DatasetTables(self._id, self.dataset.folder, len(self.dataset), size)
 
     def add(self, part: RowStatistics | FailedDataset) -> DatasetTables | FailedDataset | None:
-        """Take what a task gave, and return what became of the dataset once that is known."""
+        """Add the result of a task; return the result of the dataset once it is known."""
         if self._has_failed:
             return None
         if isinstance(part, FailedDataset):
@@ -163,7 +162,7 @@ def _made(
 ) -> Iterator[DatasetTables | FailedDataset]:
     num_rows, rows_done = sum(len(each.dataset) for each in due.values()), 0
     expect_rows(progress, "tables", 0, num_rows)
-    kept = "Tables that were made are kept: the same command makes the others."
+    kept = "Finished tables are kept: the same command makes the missing ones."
     if workers.may_be_left_out and num_rows < WORTH_PROCESSES_ROWS:
         workers = IN_THIS_PROCESS
     tasks = [task for each in due.values() for task in each.tasks]
@@ -184,11 +183,14 @@ def _measured(root: CacheRoot, task: _Task) -> RowStatistics | FailedDataset:
         if dataset.manifest.content != task.content:
             raise RldsError(
                 f"The tables of {task.id} are not made: expected the content {task.content[:16]}, "
-                f"and another process replaced it by {dataset.manifest.content[:16]}. Run the "
-                "command again."
+                f"and another process replaced it by {dataset.manifest.content[:16]}.",
+                id=task.id,
+                expected=task.content,
+                found=dataset.manifest.content,
+                advice="Run the command again.",
             )
         if task.rows.start == 0:
-            trajectory_columns(dataset, root)  # kept, and found there by the process that joins
+            trajectory_columns(dataset, root)  # stored for the process that joins the parts
         return RowStatistics(dataset, task.rows)
     except RldsError as error:
         return FailedDataset(task.id, error)

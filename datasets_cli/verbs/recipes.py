@@ -32,7 +32,7 @@ from datasets_cli.errors import (
     argument,
 )
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.parallel.user_code import line_of, module_of, tried
+from datasets_cli.parallel.user_code import call_user_code, line_of, module_of
 from datasets_cli.recipe import CatalogueEntry, Recipe, Resource
 from datasets_cli.sources.new_files import temporary_folder, write_text
 from datasets_cli.store.cache_root import CacheRoot, check_id
@@ -261,11 +261,11 @@ def check_recipe(call: CheckRecipeCall) -> CheckedRecipe:
     if call.source is None and call.dataset is not None:
         raise UsageError(f"{argument('dataset')} needs {argument('source')}, whose files it names.")
     path = Path(call.file).expanduser().absolute()
-    with _loaded(path) as (recipe, tried):
-        listed = tried("datasets(None)", lambda: [*recipe.datasets(None)])
+    with _loaded(path) as (recipe, user_call):
+        listed = user_call("datasets(None)", lambda: [*recipe.datasets(None)])
         entries = _checked_entries(recipe, listed)
         for name in [*entries][:MOST_CALLED]:
-            _call_with(recipe, name, tried)
+            _call_with(recipe, name, user_call)
         checked = CheckedRecipe(recipe.family, path, len(entries))
         if call.source is None:
             return checked
@@ -285,7 +285,7 @@ def _loaded(path: Path) -> Iterator[tuple[Recipe, Callable[..., Any]]]:
         recipe = getattr(module, "RECIPE", None)
         if not isinstance(recipe, Recipe) or recipe.family != family:
             raise RldsError(f"{path} must define RECIPE, a Recipe with family={family!r}.")
-        yield recipe, partial(tried, whose, path=path)
+        yield recipe, partial(call_user_code, whose, path=path)
 
 
 def _checked_entries(recipe: Recipe, entries: list[Any]) -> dict[str, CatalogueEntry]:
@@ -303,15 +303,15 @@ def _checked_entries(recipe: Recipe, entries: list[Any]) -> dict[str, CatalogueE
     return by_name
 
 
-def _call_with(recipe: Recipe, name: str, tried: Callable[..., Any]) -> None:
+def _call_with(recipe: Recipe, name: str, user_call: Callable[..., Any]) -> None:
     """Call what takes the name of a dataset."""
-    variant = tried(f"variant({name!r}, {{}})", lambda: recipe.variant(name, {}))
+    variant = user_call(f"variant({name!r}, {{}})", lambda: recipe.variant(name, {}))
     if variant != name:
         raise RldsError(f"variant({name!r}, {{}}) returns {variant!r}; expected the name itself.")
-    tried(f"fallback({name!r}, {{}})", lambda: recipe.fallback(name, {}))
-    tried(f"references({name!r})", lambda: dict(recipe.references(name)))
+    user_call(f"fallback({name!r}, {{}})", lambda: recipe.fallback(name, {}))
+    user_call(f"references({name!r})", lambda: dict(recipe.references(name)))
     if recipe.resources_at is None:
-        files = tried(f"resources({name!r}, None)", lambda: [*recipe.resources(name, None)])
+        files = user_call(f"resources({name!r}, None)", lambda: [*recipe.resources(name, None)])
         if not files or not all(isinstance(each, Resource) for each in files):
             raise RldsError(f"resources({name!r}, None) returns {files!r}; expected Resources.")
 

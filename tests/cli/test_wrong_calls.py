@@ -150,12 +150,12 @@ WORDS = [
         "preprocess demo/iris --out x --n-step 0 --gamma 1", 2, "--n-step is 0; expected 1 or more"
     ),
     Wrong("preprocess demo/iris --out x --max-trajectories 0", 2, "--max-trajectories is 0;"),
-    Wrong("preprocess demo/iris --out x --cast float32 --fn a:b", 2, "--fn cannot stand beside"),
+    Wrong("preprocess demo/iris --out x --cast float32 --fn a:b", 2, "--fn and --cast exclude"),
     *(
         Wrong(f"preprocess demo/pong --out x --n-step 3 --gamma 1 {option}", 2, words)
         for option, words in (
             ("--num-frames 7", "--returns-to-go and --n-step need whole trajectories"),
-            ("--num-frames 7", "Give no --num-frames (--max-trajectories reads fewer"),
+            ("--num-frames 7", "Leave out --num-frames (--max-trajectories reads fewer"),
             ("--per transition", "need --per chunk, the default, since"),
             ("--normalize nope", "--normalise: demo/pong has no column nope"),
             ("--cast action=bool", "--cast: action has the number"),

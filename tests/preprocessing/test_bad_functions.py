@@ -116,7 +116,7 @@ def test_a_function_that_cannot_be_given_to_a_worker_is_refused(
         with lock:
             return batch
 
-    with pytest.raises(UsageError, match=r"cannot be given to a worker process .*lock"):
+    with pytest.raises(UsageError, match=r"cannot be pickled for a worker process .*lock"):
         replay.preprocess(locked, dest=tmp_path / "out", num_workers=0)
 
 

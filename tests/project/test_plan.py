@@ -186,15 +186,11 @@ def test_steps_may_use_results_of_one_another_in_any_order(
 
 
 @pytest.mark.parametrize(
-    ("needs", "words"),
-    [
-        ({"a": "b", "b": "a"}, "a is made of b is made of a"),
-        ({"a": "a"}, "a is made of a"),
-        ({"x": "a", "a": "b", "b": "c", "c": "a"}, "a is made of b is made of c is made of a"),
-    ],
+    "needs",
+    [{"a": "b", "b": "a"}, {"a": "a"}, {"x": "a", "a": "b", "b": "c", "c": "a"}],
 )
-def test_a_circle_is_a_usage_error(needs: dict[str, str], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_a_circle_is_a_usage_error(needs: dict[str, str]) -> None:
+    with refused(UsageError, argument="input", id="a"):
         in_order(needs)
 
 

@@ -93,8 +93,9 @@ def half(batch: Any) -> Any:
 def test_a_function_may_read_some_trajectories_too(door: str) -> None:
     preprocess(door, half, "x", where="number == 3")
     assert np.array_equal(actions(), trajectories_of_the_file()[3]["actions"] / 2)
-    with pytest.raises(UsageError, match=r"the rows filter\('number == 3'\), now filter\("):
+    with pytest.raises(UsageError) as caught:
         preprocess(door, half, "x", where="number == 4")
+    assert caught.value.found == ["the rows filter('number == 3'), now filter('number == 4')"]
 
 
 def test_a_dry_run_shows_how_much_is_kept_and_writes_nothing(door: str, capsys: Capture) -> None:
@@ -118,10 +119,10 @@ def test_a_dry_run_shows_how_much_is_kept_and_writes_nothing(door: str, capsys: 
         (["--where", "return >"], "Condition 'return >' cannot be read"),
         (["--where", "returns > 3"], "have no column 'returns'. Expected one of number, start"),
         (["--where", "returns > 3"], "max(action) in a condition"),
-        (["--where", "length > 1000"], "holds for none of the 5 trajectories of d4rl/door-human"),
+        (["--where", "length > 1000"], "matches none of the 5 trajectories of d4rl/door-human"),
         (["--n-step", "0", "--gamma", "1"], "--n-step is 0; expected 1 or more"),
         (["--max-trajectories", "0"], "--max-trajectories is 0; expected 1 or more"),
-        (["--fn", "m:f", "--cast", "float32"], "--fn cannot stand beside --cast, because nothing"),
+        (["--fn", "m:f", "--cast", "float32"], "--fn and --cast exclude each other"),
         (["--cast", "float33"], "--cast is 'float33'; expected TYPE or KEY=TYPE"),
         (["--select", "observatoin"], "Did you mean observation"),
         ([], "needs --fn MODULE:FUNCTION, or a transform such as --cast float32"),

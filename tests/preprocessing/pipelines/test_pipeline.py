@@ -11,6 +11,7 @@ from datasets_cli import ExperienceReplay, ReplayBuffer, open_storage
 from datasets_cli.errors import NoRewards, UsageError
 from datasets_cli.project import Pipeline
 from tests.support.derived import preprocess
+from tests.support.refusals import refused
 from tests.support.text_rows import ID, steps_of, write
 
 FULL = Pipeline(
@@ -49,36 +50,35 @@ def test_it_is_the_same_again_from_its_json() -> None:
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"crop": "80"}, "crop is '80'; expected height and width in pixels, such as 64x64"),
-    ({"resize": "0x4"}, "resize is '0x4'"),
-    ({"resize": (64, 64)}, "expected height and width in pixels, such as 64x64"),
-    ({"normalise": ""}, "normalise is ''; expected names, none empty, each once"),
-    ({"select": ["a", "a"]}, "expected names, none empty, each once"),
-    ({"select": ["a", 3]}, "expected names, none empty, each once"),
-    ({"exclude": 3}, "exclude is 3; expected names"),
-    ({"returns_to_go": "yes"}, "expected true or false"),
-    ({"n_step": 0, "gamma": 0.9}, "n_step is 0; expected 1 or more"),
-    ({"n_step": True, "gamma": 0.9}, "n_step is True"),
-    ({"n_step": 3}, "n_step needs gamma, the discount a step, such as 0.99; 1 for none"),
-    ({"gamma": 0.9}, "gamma is the discount of n_step or returns_to_go; give one of them"),
-    ({"returns_to_go": True, "gamma": 1.5}, "expected a number above 0 and up to 1"),
-    ({"returns_to_go": True, "gamma": 0}, "expected a number above 0 and up to 1"),
-    ({"returns_to_go": True, "gamma": "1"}, "expected a number above 0 and up to 1"),
-    ({"returns_to_go": True, "gamma": float("nan")}, "expected a number above 0 and up to 1"),
-    ({"cast": "float33"}, "cast is 'float33'; expected TYPE or KEY=TYPE"),
-    ({"cast": "=float32"}, "expected TYPE or KEY=TYPE"),
-    ({"cast": "int64"}, "Name the column, such as action=int64"),
-    ({"rename": "a"}, "rename is 'a'; expected OLD=NEW, such as observation=state"),
-    ({"rename": "a=b,b=c"}, "rename has b twice"),
-    ({"nothing": 1}, "there is no transform nothing; expected crop, resize, normalise"),
+    ({"crop": "80"}, "crop"),
+    ({"resize": "0x4"}, "resize"),
+    ({"resize": (64, 64)}, "resize"),
+    ({"normalise": ""}, "normalise"),
+    ({"select": ["a", "a"]}, "select"),
+    ({"select": ["a", 3]}, "select"),
+    ({"exclude": 3}, "exclude"),
+    ({"returns_to_go": "yes"}, "returns_to_go"),
+    ({"n_step": 0, "gamma": 0.9}, "n_step"),
+    ({"n_step": True, "gamma": 0.9}, "n_step"),
+    ({"n_step": 3}, "gamma"),
+    ({"gamma": 0.9}, "gamma"),
+    ({"returns_to_go": True, "gamma": 1.5}, "gamma"),
+    ({"returns_to_go": True, "gamma": 0}, "gamma"),
+    ({"returns_to_go": True, "gamma": "1"}, "gamma"),
+    ({"returns_to_go": True, "gamma": float("nan")}, "gamma"),
+    ({"cast": "float33"}, "cast"),
+    ({"cast": "=float32"}, "cast"),
+    ({"cast": "int64"}, "cast"),
+    ({"rename": "a"}, "rename"),
+    ({"rename": "a=b,b=c"}, "rename"),
+    ({"nothing": 1}, "nothing"),
 ]
 
 
-@pytest.mark.parametrize(("values", "message"), WRONG)
-def test_a_value_that_cannot_be_is_refused(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError) as caught:
+@pytest.mark.parametrize(("values", "name"), WRONG)
+def test_a_value_that_cannot_be_is_refused(values: dict[str, Any], name: str) -> None:
+    with refused(UsageError, argument=name):
         Pipeline.from_json(values)
-    assert message in str(caught.value)
 
 
 @pytest.fixture
@@ -91,51 +91,30 @@ def replay(tmp_path: Path) -> ExperienceReplay:
     return ExperienceReplay(ID, root=tmp_path / "root", download=False, text=True)
 
 
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "a name that is not there": (
-        {"exclude": "observation.y"},
-        "exclude: toy/missions has no column observation.y. Did you mean observation.x",
-    ),
-    "the flags": ({"exclude": "next"}, "exclude: next.done, next.terminated"),
-    "a flag": (
-        {"rename": "done=ready"},
-        "rename: done must stay: by the names of the reward and the flags",
-    ),
-    "a name that is there": (
-        {"rename": "action=episode"},
-        "rename: episode cannot be the name of a column, because there is episode",
-    ),
-    "a name within a column": (
-        {"rename": "action=observation.x.y"},
-        "cannot be the name of a column, because there is observation.x.",
-    ),
-    "a name that no file has": ({"rename": "action=a..b"}, "rename: The key ['a', '', 'b'] cannot"),
-    "a column that goes": (
-        {"rename": "action=a", "exclude": "action"},
-        "rename: action is not kept by select or exclude",
-    ),
-    "text that is normalised": (
-        {"normalise": "observation.mission"},
-        "normalise: observation.mission of toy/missions is text, not numbers",
-    ),
-    "flags that are normalised": ({"normalise": "done"}, "normalise: done is bool"),
+REFUSED: dict[str, tuple[dict[str, Any], object]] = {
+    "a name that is not there": ({"exclude": "observation.y"}, "observation.y"),
+    "the flags": ({"exclude": "next"}, ("next", "done")),
+    "a flag": ({"rename": "done=ready"}, ("done",)),
+    "a name that is there": ({"rename": "action=episode"}, ("episode",)),
+    "a name within a column": ({"rename": "action=observation.x.y"}, ("observation", "x", "y")),
+    "a name that no file has": ({"rename": "action=a..b"}, ("a", "", "b")),
+    "a column that goes": ({"rename": "action=a", "exclude": "action"}, ("action",)),
+    "text that is normalised": ({"normalise": "observation.mission"}, "observation.mission"),
+    "flags that are normalised": ({"normalise": "done"}, ("done",)),
     "a column that is normalised twice": (
         {"normalise": "observation.x,next.observation"},
-        "normalise has next.observation.x twice",
+        ("next", "observation", "x"),
     ),
-    "text that is cast": ({"cast": "observation=float32"}, "text or complex"),
-    "a flag that is cast": ({"cast": "next.done=uint8"}, "next.done of toy/missions stays"),
-    "two casts of all": ({"cast": "float32,float16"}, "cast has two types for all"),
-    "two casts of one": ({"cast": "action=int8,action=int16"}, "cast has action twice"),
+    "text that is cast": ({"cast": "observation=float32"}, ("observation", "mission")),
+    "a flag that is cast": ({"cast": "next.done=uint8"}, ("next", "done")),
+    "two casts of all": ({"cast": "float32,float16"}, None),
+    "two casts of one": ({"cast": "action=int8,action=int16"}, ("action",)),
     "a number that a type lacks": (
         {"cast": "observation.x=uint8", "normalise": "observation.x"},  # some are below 0
-        "which torch.uint8 does not have. Cast the other columns alone, by KEY=TYPE, or scale",
+        ("observation", "x"),
     ),
-    "a fraction": (
-        {"cast": "next.reward=int64"},
-        "cast: next.reward has the number 0.5, which torch.int64 does not have",
-    ),
-    "what is no image": ({"resize": "8x8"}, "resize: toy/missions has no frames"),
+    "a fraction": ({"cast": "next.reward=int64"}, ("next", "reward")),
+    "what is no image": ({"resize": "8x8"}, None),
 }
 
 
@@ -143,22 +122,21 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_a_dataset_does_not_have_is_refused(
     case: str, replay: ExperienceReplay, tmp_path: Path
 ) -> None:
-    values, message = REFUSED[case]
-    with pytest.raises(UsageError) as caught:
+    values, key = REFUSED[case]
+    with refused(UsageError, argument=next(iter(values)), key=key):
         replay.preprocess(Pipeline(**values), dest=tmp_path / "x", num_workers=0)
-    assert message in str(caught.value)
     assert not (tmp_path / "x").exists()
 
 
 def test_a_float_that_becomes_infinite_is_refused(tmp_path: Path, replay: ExperienceReplay) -> None:
     large = replay.preprocess(_large, dest=tmp_path / "large", num_workers=0)
-    with pytest.raises(UsageError, match=r"next\.reward has the number .*e\+3.*torch\.float32"):
+    with refused(UsageError, argument="cast", key=("next", "reward"), expected="torch.float32"):
         _again(large, Pipeline(cast="float32"), tmp_path / "x")
 
 
 def test_rows_without_transitions_have_no_n_steps(replay: ExperienceReplay, tmp_path: Path) -> None:
     alone = replay.preprocess(_without_successors, dest=tmp_path / "alone", num_workers=0)
-    with pytest.raises(UsageError, match=r"n_step needs transitions.* no observation below next"):
+    with refused(UsageError, argument="n_step"):
         _again(alone, Pipeline(n_step=2, gamma=0.9), tmp_path / "x")
     bare = replay.preprocess(_bare, dest=tmp_path / "bare", num_workers=0)
     with pytest.raises(NoRewards):
@@ -167,11 +145,11 @@ def test_rows_without_transitions_have_no_n_steps(replay: ExperienceReplay, tmp_
 
 def test_what_spans_trajectories_takes_them_whole(replay: ExperienceReplay, tmp_path: Path) -> None:
     steps = Pipeline(returns_to_go=True)
-    with pytest.raises(UsageError, match=r"Give no num_frames \(max_trajectories reads fewer"):
+    with refused(UsageError, argument="num_frames", found=3):
         replay.preprocess(steps, dest=tmp_path / "x", num_frames=3)
-    with pytest.raises(UsageError, match="no view that cuts them"):
+    with refused(UsageError, argument="num_frames", found=3):
         replay.rows(0, 3).preprocess(steps, dest=tmp_path / "x")
-    with pytest.raises(UsageError, match="need per="):
+    with refused(UsageError, argument="per", expected="chunk", found="transition"):
         replay.preprocess(steps, dest=tmp_path / "x", per="transition")
     begun = replay.rows(2, 20).preprocess(steps, dest=tmp_path / "y", num_workers=0)
     assert begun.column(("returns_to_go",))[0].item() == 2 / 2 + 3 / 2
@@ -180,7 +158,7 @@ def test_what_spans_trajectories_takes_them_whole(replay: ExperienceReplay, tmp_
 def test_n_steps_are_not_made_of_n_steps(replay: ExperienceReplay, tmp_path: Path) -> None:
     steps = Pipeline(n_step=2, gamma=0.9)
     once = replay.preprocess(steps, dest=tmp_path / "once", num_workers=0)
-    with pytest.raises(UsageError, match="n_step adds the column steps_to_next_obs, which"):
+    with refused(UsageError, argument="n_step", key=("steps_to_next_obs",)):
         _again(once, steps, tmp_path / "x")
 
 
