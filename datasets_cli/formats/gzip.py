@@ -21,7 +21,7 @@ class GzipStream:
         path: the file.
 
     Raises:
-        SourceError: its first bytes are not those of a gzip file.
+        SourceError: it does not begin with ``GZIP_MAGIC``.
     """
 
     def __init__(self, path: Path) -> None:

@@ -32,7 +32,7 @@ from datasets_cli.schema.texts import is_text
 from datasets_cli.schema.trajectories import record_of
 from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.sources.disk import check_free_space, make_folder
-from datasets_cli.sources.raw_file import RawFile
+from datasets_cli.sources.resource import RawFile
 from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
 from datasets_cli.store.layouts.records import is_frame
 from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, Manifest

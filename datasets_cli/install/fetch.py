@@ -28,12 +28,11 @@ from datasets_cli.errors import (
 )
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import Block, Resource
-from datasets_cli.sources.digests import CHUNK_BYTES, Digests
 from datasets_cli.sources.disk import check_free_space, free_bytes
+from datasets_cli.sources.download import content_length
 from datasets_cli.sources.failures import translated
 from datasets_cli.sources.http import Http
-from datasets_cli.sources.ranges import content_length
-from datasets_cli.sources.raw_file import RawFile, verify
+from datasets_cli.sources.resource import CHUNK_BYTES, Digests, RawFile, verify
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import Manifest
 

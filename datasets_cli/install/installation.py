@@ -47,7 +47,7 @@ from datasets_cli.install.options import InstalledDataset, InstallOptions, Plan
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.recipe import Resource
 from datasets_cli.sources.disk import make_folder
-from datasets_cli.sources.raw_file import RawFile
+from datasets_cli.sources.resource import RawFile
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import check_place, commit, restore
 from datasets_cli.store.lock import locked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,17 +13,18 @@ import requests
 
 from datasets_cli.core.progress import Progress
 from datasets_cli.errors import NO_VERIFY, IntegrityError, NetworkError, public_url
-from datasets_cli.sources.digests import Digests
 from datasets_cli.sources.disk import check_free_space, disk_errors, make_folder
-from datasets_cli.sources.failures import TransientError, translated
+from datasets_cli.sources.failures import TransientError, translated, whole_number
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.pace import read_body
 from datasets_cli.sources.partial_download import DownloadState, PartialDownload, read_state
-from datasets_cli.sources.ranges import Restart, content_length, continued, is_whole, range_headers
-from datasets_cli.sources.raw_file import RawFile, verify
-from datasets_cli.sources.resource import Resource
+from datasets_cli.sources.resource import Digests, RawFile, Resource, verify
 
 MAX_RESTARTS = 2
+
+
+class Restart(Exception):
+    """The partial file cannot be resumed. The message says why."""
 
 
 def fetch(
@@ -191,7 +193,7 @@ class _Download:
         return _Part(state, self.resource.new_digests(), is_resumed=False)
 
     def _stream(self, response: requests.Response, part: _Part) -> None:
-        """Write and hash the bytes of the body, which follow those of the part."""
+        """Append the body to the part and hash it."""
         if part.is_complete:
             return
         digests, total = part.digests, part.state.size
@@ -227,7 +229,7 @@ class _Download:
             yield from read_body(response, self.http.limits)
 
     def _check(self, part: _Part) -> RawFile:
-        """Return the file if its first bytes, size and checksums are those of the resource."""
+        """Return the file after checking its first bytes, size and checksums."""
         self.resource.check_magic(part.digests.head, self.url)
         return verify(
             *(self.resource, self.partial.target, self.origin, part.digests),
@@ -245,3 +247,53 @@ class _Download:
             if part.is_resumed:
                 raise Restart(str(error)) from error
             raise
+
+
+# Range requests
+
+
+def range_headers(state: DownloadState, offset: int) -> dict[str, str]:
+    """Return the headers of a request for the bytes after the first ``offset``."""
+    condition = {"If-Range": state.validator} if state.validator else {}
+    return {"Range": f"bytes={offset}-", **condition}
+
+
+def content_length(response: requests.Response, url: str) -> int | None:
+    """Return the Content-Length of a response; None if it has none."""
+    text = response.headers.get("Content-Length")
+    if text is None:
+        return None
+    size = whole_number(text)
+    if size is None:
+        # Without a length, a connection that is cut looks like the end of the file.
+        raise TransientError(
+            f"{url} sent a Content-Length that is not a size: {text[:40]!r}.", found=text[:40]
+        )
+    return size
+
+
+def continued(
+    response: requests.Response, offset: int, state: DownloadState, *, has_checksum: bool
+) -> DownloadState:
+    """Return the state of a partial file that a response with status 206 continues."""
+    content_range = response.headers.get("Content-Range", "")
+    match = re.fullmatch("bytes ([0-9]{1,18})-[0-9]+/([0-9]{1,18}|[*])", content_range)
+    if match is None or int(match[1]) != offset:
+        raise Restart(f"the server does not answer with the range bytes {offset}-")
+    size = state.size if match[2] == "*" else int(match[2])
+    if state.size not in (None, size):
+        raise Restart("the file on the server has changed its size")
+    is_etag = state.validator is not None and state.validator.startswith('"')
+    validator = response.headers.get("ETag" if is_etag else "Last-Modified")
+    if state.validator and validator and validator != state.validator:
+        raise Restart("the file on the server has changed")
+    # A server without support for If-Range also answers 206 for a file that has changed.
+    if not validator and not has_checksum:
+        raise Restart("the server sends neither ETag nor Last-Modified")
+    return replace(state, size=size)
+
+
+def is_whole(response: requests.Response, offset: int, state: DownloadState) -> bool:
+    """Return whether a 416 reveals that a file of unknown size is complete."""
+    is_at_end = response.headers.get("Content-Range") == f"bytes */{offset}"
+    return response.status_code == 416 and state.size is None and is_at_end

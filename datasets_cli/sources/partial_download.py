@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Annotated, BinaryIO
 
 from datasets_cli.core.checked_json import Check, JsonForm, decode
-from datasets_cli.sources.digests import Digests
 from datasets_cli.sources.disk import make_folder
 from datasets_cli.sources.new_files import replace_file
+from datasets_cli.sources.resource import Digests
 
 MAX_STATE_BYTES = 1 << 16
 

@@ -1,18 +1,21 @@
-"""A resource: one remote file, and the size and checksums that its bytes must have."""
+"""A resource: one remote file, the size and checksums of its bytes, and its copy on this disk."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
 
 from datasets_cli.core.checked_json import JsonForm
-from datasets_cli.errors import MIRROR, SOURCE, IntegrityError, SourceError, public_text
-from datasets_cli.sources.digests import Digests
+from datasets_cli.errors import MIRROR, NO_VERIFY, SOURCE, IntegrityError, SourceError, public_text
 from datasets_cli.sources.disk import MAX_NAME_BYTES
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 HTML = (b"<!doctype", b"<html")
+CHUNK_BYTES = 1 << 20
+HEAD_BYTES = 512
 
 
 NoSuchData = Callable[[int, bytes], str | None]
@@ -50,6 +53,38 @@ class Place(Protocol):
 
     def json(self, filename: str) -> Any:
         """Return the JSON document in a file."""
+
+
+class Digests:
+    """Several running hashes of one stream of bytes."""
+
+    def __init__(self, algorithms: Iterable[str]) -> None:
+        self._hashes = {name: hashlib.new(name) for name in sorted(algorithms)}
+        self.size = 0
+        self.head = b""
+
+    def update(self, data: bytes) -> None:
+        """Add the next bytes."""
+        if self.size < HEAD_BYTES:
+            self.head += data[: HEAD_BYTES - self.size]
+        self.size += len(data)
+        for running in self._hashes.values():
+            running.update(data)
+
+    def hex(self) -> dict[str, str]:
+        """Return the hexadecimal digests of the bytes so far."""
+        return {name: running.hexdigest() for name, running in self._hashes.items()}
+
+    def read(self, path: Path) -> bytes:
+        """Add a whole file and return its first bytes."""
+        with path.open("rb") as file:
+            self.read_file(file)
+        return self.head
+
+    def read_file(self, file: BinaryIO) -> None:
+        """Add the rest of an open file."""
+        while data := file.read(CHUNK_BYTES):
+            self.update(data)
 
 
 @dataclass(frozen=True)
@@ -186,3 +221,60 @@ class Resource(JsonForm):
             found=found,
             advice=f"Try another {MIRROR} or {SOURCE}.",
         )
+
+
+@dataclass(frozen=True)
+class RawFile(JsonForm):
+    """A resource on this disk, with the size and hash that were found."""
+
+    JSON = "filename url bytes=size sha256 validator checked version|null? describes|null?"
+
+    path: Path
+    filename: str
+    url: str
+    size: int
+    sha256: str
+    validator: str | None = None
+    checked: str = "nothing"
+    version: str = ""
+    describes: bool = False
+
+
+def verify(
+    resource: Resource,
+    path: Path,
+    url: str,
+    digests: Digests,
+    *,
+    validator: str | None = None,
+    accept_any: bool = False,
+) -> RawFile:
+    """Return the checked file, given the digests of all its bytes."""
+    stated = digests.hex()
+    version = ""
+    try:
+        content = resource.identify(digests.size, stated)
+        version = content.label
+        checked = next(iter(content.checksums), "size" if content.size is not None else "nothing")
+    except IntegrityError as error:
+        if not accept_any:
+            raise IntegrityError(
+                f"{error} It is from {url}.",
+                path=path,
+                expected=error.expected,
+                found=error.found,
+                advice=f"Download it again, or check {SOURCE} and {MIRROR}; {NO_VERIFY} accepts "
+                "the file anyway.",
+            ) from error
+        checked = f"not verified: {error}"
+    return RawFile(
+        path,
+        resource.filename,
+        url,
+        digests.size,
+        stated["sha256"],
+        validator,
+        checked,
+        version,
+        resource.describes,
+    )

@@ -14,7 +14,7 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.core.progress import Silent
 from datasets_cli.errors import DatasetNotInstalled, UsageError
-from datasets_cli.sources.digests import Digests
+from datasets_cli.sources.resource import Digests
 from tests.conftest import DEMO
 from tests.support.d4rl_cuts import CUTS
 from tests.support.origin import Fault, Origin, closed_port_url

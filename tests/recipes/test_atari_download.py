@@ -257,8 +257,9 @@ def test_a_closed_bucket_without_another_form_is_one_paragraph(
 
 def test_a_bucket_without_the_run_says_so(google: Origin, config: Config) -> None:
     google.put(LIST, b"{}")
-    with pytest.raises(AccessError, match="is empty"):
+    with pytest.raises(AccessError) as caught:
         install_dataset("Pong/5", config, InstallOptions(options={"upstream": "dqn_replay"}))
+    assert str(caught.value.path).endswith("replay_logs/")
 
 
 def test_files_in_folders_below_the_source_are_no_part_of_it(run: Logger, tmp_path: Path) -> None:
@@ -304,8 +305,9 @@ def test_the_last_checkpoint_of_a_longer_run_may_be_missing(run: Logger, tmp_pat
     place = Folder(tmp_path, ID)
     names = [resource.filename for resource in placed(place, range(49, 51))]
     assert names == [name for name in names if ".49." in name] != []
-    with pytest.raises(UsageError, match="lacks 51 of"):
+    with pytest.raises(UsageError) as caught:
         placed(place, range(49, 52))
+    assert caught.value.argument == "checkpoints"
 
 
 @pytest.mark.parametrize("layout", ["ted", "compact"])

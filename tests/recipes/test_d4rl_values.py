@@ -28,9 +28,7 @@ from datasets_cli.recipe import TRAJECTORY_END
 from datasets_cli.recipes.d4rl import catalogue, reader
 from datasets_cli.schema import columns, summary
 from datasets_cli.schema.transitions import Transitions, iterate_rows
-from datasets_cli.sources.digests import Digests
-from datasets_cli.sources.raw_file import verify
-from datasets_cli.sources.resource import Resource
+from datasets_cli.sources.resource import Digests, Resource, verify
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import Manifest, read_manifest
 from tests.support import values

@@ -340,8 +340,9 @@ def test_a_refreshed_catalogue_has_every_active_dataset(config: Config):
 
 def test_a_file_of_another_md5_is_refused(site):
     site.publish(5, *SMALL, url=f"{site.origin.url}x.arff", md5_checksum="0" * 32)
-    with pytest.raises(IntegrityError, match=f"expected md5 {'0' * 32}, found .*x.arff") as caught:
+    with pytest.raises(IntegrityError) as caught:
         install(site)
+    assert caught.value.expected == f"md5 {'0' * 32}"
     assert caught.value.exit_code == 4
     root = CacheRoot(site.config.root)
     assert list(root.installed()) == []
@@ -364,10 +365,9 @@ def test_a_page_instead_of_the_file_is_refused(md5, site):
 
 def test_a_file_without_an_md5_is_taken_and_read_with_care(site):
     site.publish(5, b"nothing of the kind", SMALL[1], url=f"{site.origin.url}x", md5_checksum=[])
-    with pytest.raises(
-        SourceError, match=r"dataset\.arff, line 1: expected a line of an ARFF header"
-    ):
+    with pytest.raises(SourceError) as caught:
         install(site)
+    assert (caught.value.path, caught.value.row) == ("dataset.arff", 1)
 
 
 def with_target(name: str, kind: str) -> tuple[bytes, list[files.Entry]]:

@@ -14,9 +14,7 @@ from datasets_cli.install.installation import stage
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.recipe import CatalogueEntry
 from datasets_cli.recipes.atari_dqn import unplugged_reader
-from datasets_cli.sources.digests import Digests
-from datasets_cli.sources.raw_file import verify
-from datasets_cli.sources.resource import Resource
+from datasets_cli.sources.resource import Digests, Resource, verify
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import write_manifest

@@ -28,8 +28,7 @@ from datasets_cli.errors import (
 )
 from datasets_cli.sources.download import fetch
 from datasets_cli.sources.http import Http
-from datasets_cli.sources.raw_file import RawFile
-from datasets_cli.sources.resource import HDF5_MAGIC, Content, Resource
+from datasets_cli.sources.resource import HDF5_MAGIC, Content, RawFile, Resource
 from tests.support.origin import Fault, Origin, Stall, closed_port_url, redirect
 
 DATA = HDF5_MAGIC + bytes(range(256)) * 800
