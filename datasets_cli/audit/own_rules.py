@@ -42,8 +42,12 @@ def own_rules(given: Given | Iterable[Given]) -> list[Rule]:
 
 def _no_rule(given: Any) -> UsageError:
     return UsageError(
-        f"{argument('rules')}: expected files that define RULES, or Rule objects, found "
-        f"{given!r:.100}. A function is a rule's begin or conclude: Rule(name, ..., begin)."
+        f"{argument('rules')} must be files that define RULES, or Rule objects, not "
+        f"{given!r:.100}.",
+        argument="rules",
+        expected="files that define RULES, or Rule objects",
+        found=given,
+        advice="Wrap a function in a rule: Rule(name, ..., begin).",
     )
 
 
@@ -51,7 +55,12 @@ def _of_file(file: Path) -> tuple[Any, str]:
     path = file.expanduser().absolute()
     if not path.is_file() or path.suffix != ".py":
         what = "is no Python file" if path.exists() else "does not exist"
-        raise UsageError(f"{argument('rules')}: {path} {what}. Give a file that defines RULES.")
+        raise UsageError(
+            f"{argument('rules')}: {path} {what}.",
+            argument="rules",
+            path=path,
+            advice="Pass a file that defines RULES.",
+        )
     with module_of(f"{GROUP}.{path.stem}", path, where := f"file {path}") as module:
         return getattr(module, "RULES", ()), where
 
@@ -59,10 +68,25 @@ def _of_file(file: Path) -> tuple[Any, str]:
 def _checked(several: Any, where: str, known: list[Rule]) -> tuple[Rule, ...]:
     is_right = isinstance(several, list | tuple) and all(isinstance(each, Rule) for each in several)
     if not is_right or not several:
-        raise UsageError(f"The {where} must define RULES, a tuple of Rule; found {several!r:.100}.")
+        raise UsageError(
+            f"The {where} must define RULES, a tuple of Rule; found {several!r:.100}.",
+            argument="rules",
+            expected="a tuple of Rule",
+            found=several,
+        )
     for rule in several:
         if [each.name for each in (*RULES, *known, *several)].count(rule.name) > 1:
-            raise UsageError(f"The {where} has a second rule {rule.name}. Rename yours.")
+            raise UsageError(
+                f"The {where} redefines the rule {rule.name}.",
+                argument="rules",
+                found=rule.name,
+                advice="Rename yours.",
+            )
         if rule.repair != "C":
-            raise UsageError(f"The {where}: {rule.name} is of class {rule.repair}; expected C.")
+            raise UsageError(
+                f"The {where}: {rule.name} has class {rule.repair}; expected C.",
+                argument="rules",
+                expected="C",
+                found=rule.repair,
+            )
     return tuple(several)

@@ -115,12 +115,17 @@ def repairs_of(recipe: Recipe, source: Source) -> Repairs:
     if transitions.num_skipped_trajectories:
         raise UsageError(
             f"{id} cannot be repaired: {transitions.num_skipped_trajectories:,} trajectories of "
-            "one step have no row, so that it is not known which step of the file a row is."
+            "one step have no row, so rows cannot be matched to the steps of the file.",
+            id=id,
+            found=transitions.num_skipped_trajectories,
         )
     if many := [found for found in findings if found.count > len(found.rows)]:
         raise UsageError(
-            f"{id} cannot be repaired: {many[0].rule} finds {many[0].count:,} rows, and at most "
-            f"{len(many[0].rows):,} are kept."
+            f"{id} cannot be repaired: {many[0].rule} finds {many[0].count:,} rows; expected at "
+            f"most {len(many[0].rows):,}.",
+            id=id,
+            expected=len(many[0].rows),
+            found=many[0].count,
         )
     return Repairs(tuple((found, ends.steps(found)) for found in findings))
 
@@ -129,8 +134,10 @@ def _check_proved(id: str, findings: list[Finding]) -> None:
     if unproved := [found for found in findings if found.severity != "wrong"]:
         listed = "; ".join(f"{found.rule}: {found}" for found in unproved)
         raise UsageError(
-            f"{id} is not repaired, for nothing proves which rows are wrong. {listed}. Look at "
-            f"them: rlds audit {id} --show 3"
+            f"{id} is not repaired: no rule proves which rows are wrong. {listed}.",
+            id=id,
+            found=unproved,
+            advice=f"Look at them: rlds audit {id} --show 3",
         )
     if not findings:
         raise _without(id)
@@ -138,7 +145,9 @@ def _check_proved(id: str, findings: list[Finding]) -> None:
 
 def _without(id: str) -> UsageError:
     return UsageError(
-        f"{id} has nothing that can be repaired exactly. Looked for: {', '.join(MENDED)}. Use {id}."
+        f"{id} has no defect that can be repaired exactly. Checked: {', '.join(MENDED)}.",
+        id=id,
+        advice=f"Use {id}.",
     )
 
 

@@ -58,7 +58,10 @@ def findings_of(
             keys |= seen
             if unknown := sorted(seen - about.keys - {*about.texts}):
                 names = ", ".join(map(show_key, unknown))
-                raise RldsError(f"The rule {rule.name} looks at {names}, which the dataset lacks.")
+                raise RldsError(
+                    f"The rule {rule.name} reads {names}, which are not columns of the dataset.",
+                    key=unknown[0],
+                )
     observed = {id(state): (state, call) for _, state, call in begun}  # rules may share one
     for rows in rows_of(keys) if keys else ():
         num_rows = rows.first + len(rows)
@@ -83,14 +86,18 @@ def _concluded(rule: Rule, state: Any) -> Finding | None:
 def _checked(rule: Rule, finding: Finding, num_rows: int) -> Finding:
     if not isinstance(finding, Finding) or finding.severity not in SEVERITIES:
         raise RldsError(
-            f"The rule {rule.name} returns {finding!r:.100}; expected rule.found(...) or None."
+            f"The rule {rule.name} returns {finding!r:.100}; expected rule.found(...) or None.",
+            expected="rule.found(...) or None",
+            found=finding,
         )
     rows = np.asarray(finding.rows)
     if rows.dtype.kind not in "iu" or not rows.size or rows.min() < 0 or rows.max() >= num_rows:
         found = f"rows {min(finding.rows)} to {max(finding.rows)}" if rows.size else "no row"
         raise RldsError(
-            f"The rule {rule.name} finds {found}; the dataset has rows 0 to {num_rows - 1}. A rule "
-            "that finds nothing returns None."
+            f"The rule {rule.name} reports {found}; expected rows 0 to {num_rows - 1}, or None for "
+            "no finding.",
+            expected=range(num_rows),
+            found=found,
         )
     return finding
 

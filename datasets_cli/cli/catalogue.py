@@ -114,13 +114,14 @@ def info(
     state = state_of(context)
     about = datasets_cli.dataset_info(**call, config=state.config)
     if about.problem and (files or schema):
-        raise DamagedDataset(about.problem)
+        raise DamagedDataset(about.problem, id=about.id)
     if not (files or schema):
         lines = _facts(about, state.width)
     elif about.manifest is None:
         raise DatasetNotInstalled(
-            f"{about.id} is {about.state}; files and columns are those of an installed copy. "
-            f"Install it: rlds download {about.id}"
+            f"{about.id} is {about.state}; only an installed dataset has files and columns.",
+            id=about.id,
+            advice=f"Run: rlds download {about.id}",
         )
     else:
         lines = [text for text in _columns(about) if schema]
@@ -173,7 +174,12 @@ def _headings(columns: str | None) -> list[str]:
     """Return the headings that names of columns mean."""
     headings = [HEADINGS.get(name.strip(), "") for name in columns.split(",")] if columns else []
     if not all(headings) or columns == "":
-        raise UsageError(f"--columns {columns}: expected some of {', '.join(HEADINGS)}.")
+        raise UsageError(
+            f"--columns is {columns!r}; expected some of {', '.join(HEADINGS)}.",
+            argument="columns",
+            expected=[*HEADINGS],
+            found=columns,
+        )
     return headings
 
 

@@ -92,7 +92,10 @@ def family_options(texts: list[str], short: Mapping[str, str | None]) -> dict[st
     for name, value in pairs:
         if options.setdefault(name, value) != value:
             raise UsageError(
-                f"The option {name} has two values, {options[name]} and {value}. Give one of them."
+                f"The option {name} has two values, {options[name]} and {value}.",
+                argument="options",
+                found=(options[name], value),
+                advice="Pass only one of them.",
             )
     return options
 
@@ -101,8 +104,11 @@ def _split(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals and value):
         raise UsageError(
-            f"-o {text} is not NAME=VALUE. Example: -o checkpoints=0:5. "
-            "The options of a family: rlds info ID"
+            f"-o {text} is not NAME=VALUE. Example: -o checkpoints=0:5.",
+            argument="options",
+            expected="NAME=VALUE",
+            found=text,
+            advice="The options of a family: rlds info ID",
         )
     return name, value
 

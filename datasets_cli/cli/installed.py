@@ -118,7 +118,9 @@ def audit(
     state = state_of(context)
     if overlap:
         if {*call} - {"ids"} or show or strict:
-            raise UsageError("--overlap runs no rules: it takes ids alone, all by default.")
+            raise UsageError(
+                "--overlap accepts only ids: it does not run rules.", argument="overlap"
+            )
         overlaps = datasets_cli.find_overlap(**call, **state.settings)
         lines = [line for each in overlaps for line in _overlapping(each)]
         shared = [" ".join(each.ids) for each in overlaps if each.rows and any(each.rows.counts)]
@@ -132,7 +134,7 @@ def audit(
         shown = lines or ["Nothing is installed."]
         state.emit([each.to_json() for each in results], shown, wrong)
         if strict and wrong:
-            raise IntegrityError(f"{', '.join(wrong)}: the audit found something wrong.")
+            raise IntegrityError(f"The audit found defects in {', '.join(wrong)}.", found=wrong)
 
     state.emit_all(partial(datasets_cli.audit_datasets, **call, **state.settings), emit)
 

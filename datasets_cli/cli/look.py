@@ -112,8 +112,10 @@ def plot(context: typer.Context, *, call: GivenOptions) -> None:
             if id[:1] not in ("/", "."):  # no folder: an unknown one is told first
                 datasets_cli.dataset_path(id, config=state.config)
         raise UsageError(
-            "There is no terminal to plot in. Name a file with --out FILE.png or --out FILE.svg, "
-            "or have the numbers with --json."
+            "stdout is not a terminal to plot in.",
+            argument="out",
+            advice="Name a file with --out FILE.png or --out FILE.svg, or print the numbers with "
+            "--json.",
         )
     chart = datasets_cli.plot(**call, config=state.config)
     for note in chart.notes:

@@ -214,12 +214,13 @@ def _as_ours(error: Exception) -> RldsError:
         text = error.format_message().rstrip(".")
         for words, ours in PARSER_WORDS.items():
             text = text.replace(words, ours)
-        return UsageError(f"{text}. See: {called} --help")
+        return UsageError(f"{text}.", advice=f"See: {called} --help")
     if isinstance(error, OSError):
         # Without a name: help, which the option parser prints.
         return system_error(error) if error.filename or not is_full(error) else output_error(error)
     return RldsError(
-        f"Unexpected {type(error).__name__}: {error}. Run again with --debug for the traceback."
+        f"Unexpected {type(error).__name__}: {error}.",
+        advice="Run again with --debug for the traceback.",
     )
 
 

@@ -47,7 +47,9 @@ def import_data(
     if not (yes or is_tried or is_said):
         if not state.interactive:
             raise UsageError(
-                f"The columns were recognised by their names. Confirm with --yes, or paste: {line}"
+                "The columns were mapped by their names.",
+                argument="map",
+                advice=f"Confirm with --yes, or paste: {line}",
             )
         state.confirm(f"Read these columns into {plan.id}?", yes=False)
     made = datasets_cli.import_dataset(**call | {"map": plan.map}, **state.settings)
@@ -140,7 +142,12 @@ def record(context: typer.Context, *, call: GivenOptions) -> None:
 def _option(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not (name.isidentifier() and equals):
-        raise UsageError(f"-o {text} is not NAME=VALUE. Example: -o continuous=true")
+        raise UsageError(
+            f"-o {text} is not NAME=VALUE. Example: -o continuous=true",
+            argument="env_options",
+            expected="NAME=VALUE",
+            found=text,
+        )
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:

@@ -30,9 +30,17 @@ def ui(context: typer.Context, *, pages: GivenOptions, call: GivenOptions) -> No
     if "dest" in pages:
         return _export(state, pages, call)
     if len(ids) > 1:
-        raise UsageError(f"The page begins with one dataset, not with {', '.join(ids)}.")
+        raise UsageError(
+            f"The page opens at one dataset, but {len(ids)} are named: {', '.join(ids)}.",
+            argument="ids",
+            expected=1,
+            found=ids,
+        )
     if "trajectories" in pages:
-        raise UsageError("--trajectories is of --export: a page that is served has all of them.")
+        raise UsageError(
+            "--trajectories requires --export; a served page shows all trajectories.",
+            argument="trajectories",
+        )
     if ids:
         call |= {"id": ids[0]}
     with datasets_cli.serve_page(**call, config=state.config) as page:
@@ -45,7 +53,10 @@ def ui(context: typer.Context, *, pages: GivenOptions, call: GivenOptions) -> No
 def _export(state: State, pages: GivenOptions, call: GivenOptions) -> None:
     """Write pages as files."""
     if call:
-        raise UsageError(f"--{min(call)} is of a page that is served; --export serves none.")
+        raise UsageError(
+            f"--{min(call)} configures a server, but --export does not start one.",
+            argument=min(call),
+        )
     given: GivenOptions = {"ids": [], **pages}
     made = datasets_cli.export_pages(**given, config=state.config)
     files = f"{counted(made.num_files, 'file')}, {human_bytes(made.size_bytes)}"

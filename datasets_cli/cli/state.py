@@ -106,7 +106,11 @@ class State:
         if yes:
             return
         if not self.interactive:
-            raise UsageError(f"{question} There is no terminal to ask on: add --yes to agree.")
+            raise UsageError(
+                f"{question} stdin is not a terminal, so nobody can answer.",
+                argument="yes",
+                advice="Add --yes to agree.",
+            )
         if not typer.confirm(question, err=True):
             raise typer.Exit(1)
 

@@ -21,7 +21,12 @@ def terminal_width() -> int | None:
         return None
     text = os.environ.get("COLUMNS", "")
     if text and not text.isdecimal():
-        raise UsageError(f"COLUMNS={text} is not known. Expected a number of columns, such as 80.")
+        raise UsageError(
+            f"COLUMNS is {text!r}; expected a number of columns, such as 80.",
+            argument="COLUMNS",
+            expected="a number",
+            found=text,
+        )
     return max(NARROWEST, shutil.get_terminal_size().columns)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 from datasets_cli.core.checked_json import JsonForm
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UnknownKey, UsageError
 from datasets_cli.project.statistics import measured
 from datasets_cli.schema.columns import Column, rows_per_block, show_key
 from datasets_cli.store.arrays import DatasetArrays, plain_numbers
@@ -80,7 +80,12 @@ def curves_of(
     rows, known = trajectory_rows(dataset, trajectory), curve_columns(dataset)
     if unknown := [name for name in names if name not in known]:
         expected = f"expected some of {', '.join(known) or 'none'}"
-        raise UsageError(f"{dataset.id} has no curve of {unknown[0]}; {expected}.")
+        raise UnknownKey(
+            f"{dataset.id} has no curve of {unknown[0]}; {expected}.",
+            id=dataset.id,
+            key=unknown[0],
+            expected=[*known],
+        )
     shown = rows[slice(*steps)]
     kept, notes = shown[:MOST_ROWS], []
     if len(kept) < len(shown):

@@ -116,7 +116,11 @@ def export_pages(call: ExportPagesCall) -> ExportedPages:
     page, dest = LocalPage.of(call.chosen_config()), Path(call.dest)
     ids = [*dict.fromkeys(installed_id(text, page.config) for text in as_list(call.ids))]
     if not ids:
-        raise UsageError(f"Pages are of datasets. Name one or more beside {argument('dest')}.")
+        raise UsageError(
+            f"{argument('dest')} needs at least one dataset.",
+            argument="ids",
+            advice="Name the datasets whose pages to write.",
+        )
     recover(dest)
     with _made_whole(dest) as folder:
         for name in FILES:
@@ -132,12 +136,22 @@ def export_pages(call: ExportPagesCall) -> ExportedPages:
 def _made_whole(dest: Path) -> Iterator[Path]:
     """Yield a folder beside another one, whose name it gets when it is written."""
     if os.path.lexists(dest) and not (dest.is_dir() and not any(dest.iterdir())):
-        raise UsageError(f"{dest} is there already. Choose a new folder, or an empty one.")
+        raise UsageError(
+            f"{dest} exists already.",
+            argument="dest",
+            path=dest,
+            advice="Choose a new or empty folder.",
+        )
     with beside(dest) as new:
         new.mkdir()
         yield new
         if not put_in_place(new, dest):
-            raise UsageError(f"{dest} was filled meanwhile. Choose another folder.")
+            raise UsageError(
+                f"Another process wrote into {dest}.",
+                argument="dest",
+                path=dest,
+                advice="Choose another folder.",
+            )
 
 
 def _write(folder: Path, page: LocalPage, name: str, template: str, **values: Any) -> None:

@@ -75,15 +75,22 @@ class LocalPage:
         """Return a text that is the id of a dataset of the catalogue or of this disk."""
         # What is no id may be the path of a folder, which `check_id` would look for.
         if len(text) > MOST_CHARACTERS or not re.fullmatch(IdConvertor.regex, text):
-            raise UsageError(f"{text[:MOST_CHARACTERS]!r} is no id, such as d4rl/door-human-v0.")
+            raise UsageError(
+                f"{text[:MOST_CHARACTERS]!r} is not an id, such as d4rl/door-human-v0.",
+                found=text[:MOST_CHARACTERS],
+            )
         if not is_installed(self.root, text) and text not in known_ids(self.root):
-            raise UnknownDataset(f"There is no dataset {text}. The catalogue lists all there are.")
+            raise UnknownDataset(
+                f"Unknown dataset {text}.", id=text, advice="See the catalogue for all ids."
+            )
         return text
 
     def installed(self, text: str) -> DatasetArrays:
         """Open an installed dataset by its full id; nothing else is looked for on the disk."""
         if not is_installed(self.root, self.known_id(text)):
-            raise DatasetNotInstalled(f"{text} is not installed. Run: rlds download {text}")
+            raise DatasetNotInstalled(
+                f"{text} is not installed.", id=text, advice=f"Run: rlds download {text}"
+            )
         return open_installed(text, self.config)
 
     def has_statistics(self, manifest: Manifest) -> bool:

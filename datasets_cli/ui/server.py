@@ -64,7 +64,12 @@ class PageCall(RootOptions):
     def __post_init__(self) -> None:
         check_numbers(self)
         if self.port > LARGEST_PORT:
-            raise UsageError(f"{argument('port')} is {self.port}; expected up to {LARGEST_PORT}.")
+            raise UsageError(
+                f"{argument('port')} is {self.port}; expected at most {LARGEST_PORT}.",
+                argument="port",
+                expected=LARGEST_PORT,
+                found=self.port,
+            )
 
 
 @takes_fields(PageCall)
@@ -164,7 +169,7 @@ class ServedPage(JsonForm):
         """Return when the page does not answer any more; an interrupt is raised meanwhile."""
         self._thread.join()
         if not self._server.should_exit:
-            raise RldsError("The page has ended unexpectedly. Run the command again.")
+            raise RldsError("The server stopped unexpectedly.", advice="Run the command again.")
 
     def close(self) -> None:
         """Stop answering; what is worked on is dropped."""
@@ -200,13 +205,17 @@ def _bound(call: PageCall) -> socket.socket:
         family, _, _, _, place = known[0]
     except (socket.gaierror, UnicodeError) as error:
         raise UsageError(
-            f"{argument('host', call.host)} is no name or address that is known here ({error})."
+            f"{argument('host', call.host)} cannot be resolved ({error}).",
+            argument="host",
+            found=call.host,
         ) from error
     if not (call.allow_remote or _is_loopback(str(place[0]))):
         raise UsageError(
-            f"{argument('host', call.host)} is reached by other machines: whoever has the address "
-            "with its token could read every dataset under the cache root, and what is sent is not "
-            f"encrypted. Add {argument('allow_remote', 'True')} to allow it."
+            f"{argument('host', call.host)} is reachable from other machines, without encryption: "
+            "anyone with the address and its token could read every dataset.",
+            argument="host",
+            found=call.host,
+            advice=f"Add {argument('allow_remote', 'True')} to allow it.",
         )
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -224,10 +233,24 @@ def _not_bound(error: OSError, call: PageCall, family: int, place: Any) -> Usage
     if error.errno == errno.EADDRINUSE:
         others = (*range(call.port + 1, LARGEST_PORT + 1), 0)
         free = next(port for port in others if _is_free(family, place, port))
-        return UsageError(f"{what} is in use. Free is {argument('port', str(free))}.")
+        return UsageError(
+            f"{what} is in use.",
+            argument="port",
+            found=call.port,
+            advice=f"{argument('port', str(free))} is free.",
+        )
     if error.errno == errno.EADDRNOTAVAIL:
-        return UsageError(f"{argument('host', call.host)} is no address of this machine.")
-    return UsageError(f"{what} cannot be used ({error.strerror}). {argument('port', '0')} can.")
+        return UsageError(
+            f"{argument('host', call.host)} is not an address of this machine.",
+            argument="host",
+            found=call.host,
+        )
+    return UsageError(
+        f"{what} cannot be used ({error.strerror}).",
+        argument="port",
+        found=call.port,
+        advice=f"Try {argument('port', '0')}.",
+    )
 
 
 def _is_free(family: int, place: Any, port: int) -> bool:

@@ -1,1 +1,1 @@
-"""Verbs: one file each, with what it takes, what it returns, and the function."""
+"""Verbs, one file each: the arguments, the result and the function."""

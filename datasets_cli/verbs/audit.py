@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AuditedDataset(JsonForm):
-    """What an audit says of a dataset.
+    """The result of an audit of one dataset.
 
     Args:
         id: the full id.
-        findings: what rules found, the gravest first.
-        rules: the version of each rule that was asked, by its name.
-        limits: what these rules cannot find, by their names, where nothing was found.
-        error: why it was not audited; None where it was.
+        findings: the findings, the most severe first.
+        rules: the version of each rule that ran, by its name.
+        limits: the defects that rules without findings cannot detect, by the names of the rules.
+        error: the reason why the audit failed, or None.
     """
 
     JSON = "id findings rules limits error?"
@@ -53,14 +53,14 @@ class AuditedDataset(JsonForm):
 
 @dataclass(frozen=True)
 class AuditCall(ProgressOptions, InstalledIds):
-    """What ``audit_datasets`` takes.
+    """The arguments of ``audit_datasets``.
 
     Args:
-        rule: only these rules, by name.
-        severity: only findings of this severity and graver ones: ``"wrong"``, ``"suspicious"`` or
+        rule: names of the rules to run; all by default.
+        severity: return findings of at least this severity: ``"wrong"``, ``"suspicious"`` or
             ``"note"``.
-        rules: rules of your own, beside those of installed packages: files that define ``RULES``,
-            whose code is run, or objects. What they find is not kept.
+        rules: more rules: Python files that define ``RULES``, which are imported, or ``Rule``
+            objects. Their findings are not cached.
     """
 
     _: KW_ONLY
@@ -83,14 +83,14 @@ class AuditCall(ProgressOptions, InstalledIds):
 
 @takes_fields(AuditCall)
 def audit_datasets(call: AuditCall) -> list[AuditedDataset]:
-    """Return what rules find wrong in the rows of installed datasets; the reports are kept.
+    """Audit the rows of installed datasets with rules, and cache the reports.
 
     Raises:
-        UsageError: there is no such rule, severity or file of rules.
-        RldsError: a rule of your own raises, or finds what no rule can; with its line.
-        UnknownDataset, DatasetNotInstalled: some are not here; none is audited.
-        PartialFailure: some of several were not audited; ``results`` has all of them.
-        DamagedDataset: a single one is damaged.
+        UsageError: a rule, a severity or a file of rules does not exist.
+        RldsError: a user's rule raises an error or returns an invalid finding.
+        UnknownDataset, DatasetNotInstalled: a dataset is not installed; none is audited.
+        PartialFailure: the audit of some datasets failed; ``results`` has all results.
+        DamagedDataset: the only dataset is damaged.
     """
     from datasets_cli.audit.own_rules import own_rules  # with numpy
     from datasets_cli.audit.rules.registry import RULES

@@ -1,4 +1,4 @@
-"""A dataset's card: what it is, size, columns, statistics, licence, citation, how to load it."""
+"""The card of a dataset: description, size, columns, statistics, licence, citation, loading."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class DatasetCard(JsonForm):
     Args:
         id: the full id.
         format: ``"md"`` or ``"hf"``.
-        text: of the file.
+        text: the text of the card.
     """
 
     id: str
@@ -50,7 +50,7 @@ class DatasetCard(JsonForm):
 
 @dataclass(frozen=True)
 class CardCall(ProgressOptions, KnownId):
-    """What ``dataset_card`` takes.
+    """The arguments of ``dataset_card``.
 
     Args:
         format: ``"md"``, Markdown; ``"hf"``, the README of a dataset on Hugging Face.
@@ -65,7 +65,7 @@ class CardCall(ProgressOptions, KnownId):
 
 @dataclass(frozen=True)
 class Code:
-    """A part of a card that is to be copied."""
+    """A block of code in a card."""
 
     language: str
     text: str
@@ -73,16 +73,16 @@ class Code:
 
 Rows = list[dict[str, str]]
 Part = str | Code | Rows
-"""What a card is made of: a paragraph, code, or the rows of a table by their headings."""
+"""A part of a card: a paragraph, code, or the rows of a table by their headings."""
 
 
 @takes_fields(CardCall)
 def dataset_card(call: CardCall) -> DatasetCard:
-    """Return the card of a dataset; of an installed one with statistics, made where missing.
+    """Return the card of a dataset. For an installed one, missing statistics are computed.
 
     Raises:
-        UnknownDataset: no recipe and no folder has that name; the message has the nearest ones.
-        UsageError: there is no such format.
+        UnknownDataset: no recipe and no folder has this name; the message suggests ids.
+        UsageError: the format is unknown.
     """
     check_choice("format", call.format, get_args(Format))
     config = call.chosen_config()
@@ -159,7 +159,7 @@ def _lines(code: str) -> str:
 
 
 def heads_of(rows: Rows) -> list[str]:
-    """Return the headings of a table below which something is."""
+    """Return the headings of a table whose columns are not empty."""
     return [head for head in rows[0] if head.strip() == "" or any(row[head] for row in rows)]
 
 

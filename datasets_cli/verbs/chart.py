@@ -1,4 +1,4 @@
-"""A chart: what a plot shows of one dataset or of two, and how a terminal shows it."""
+"""A chart: the numbers of a plot of one or two datasets, and its rendering in a terminal."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ MARKS = ("█", "░", "▚")
 
 @dataclass(frozen=True)
 class Series(JsonForm):
-    """What a chart shows of one dataset: how many values are in bins, or where they are.
+    """The series of one dataset in a chart: counts in bins, or quantiles.
 
     Args:
-        id: of the dataset.
-        x: the edges of the bins, one more than there are; or which numbers of a row.
-        counts: of the values in each bin.
-        quantiles: of each number: the least value, the 0.1, 0.5 and 0.9 quantile, the greatest.
+        id: the id of the dataset.
+        x: the edges of the bins, or the indices of the numbers of a row.
+        counts: the number of values in each bin.
+        quantiles: for each number, the minimum, the 0.1, 0.5 and 0.9 quantile, the maximum.
     """
 
     JSON = "id x counts|null quantiles|null"
@@ -43,16 +43,16 @@ class Series(JsonForm):
 
 @dataclass(frozen=True)
 class Chart(JsonForm):
-    """What a plot shows, as numbers.
+    """The numbers of a plot.
 
     Args:
-        kind: as it was asked for.
-        x: what is on the horizontal axis.
-        y: what is on the vertical axis.
+        kind: the requested kind.
+        x: the quantity on the horizontal axis.
+        y: the quantity on the vertical axis.
         series: one for each dataset.
-        labels: of the bins, where each is of one value.
-        notes: what was left out, sampled or joined.
-        path: the file that it was drawn into; None where there is none.
+        labels: labels of the bins if each has one value.
+        notes: remarks on data that was omitted, sampled or merged.
+        path: the file with the plot, or None.
     """
 
     kind: str
@@ -133,7 +133,7 @@ def _draw_spread(figure: Any, chart: Chart, place: int, pen: Any, thin: Any) -> 
 
 
 def _set_ticks(figure: Any, chart: Chart, width: int) -> None:
-    """Set what is written below the axis: as many numbers or names as fit there."""
+    """Set the labels below the axis: as many numbers or names as fit."""
     x, names, ruler = chart.series[0].x, [*chart.labels], figure.ruler("x")
     low, high, parts = x[0], x[-1], max(2, width // 16)
     at = [low + (high - low) * part / parts for part in range(parts + 1)]

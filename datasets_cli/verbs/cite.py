@@ -24,11 +24,11 @@ _SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"}
 
 @dataclass(frozen=True)
 class Citation(JsonForm):
-    """How to cite a dataset; ``str`` gives the text of a BibTeX file.
+    """The citation of a dataset; ``str`` returns the text of a BibTeX file.
 
     Args:
         id: the full id.
-        entries: ``{key: BibTeX}``: the dataset, what it was derived from, and the papers.
+        entries: ``{key: BibTeX}`` of the dataset, its sources, and the papers.
     """
 
     id: str
@@ -95,7 +95,7 @@ def _remarks(info: DatasetInfo, citation: str | None) -> Iterator[str]:
 
 
 def origin(manifest: Manifest | None) -> Iterator[str]:
-    """Yield what a dataset was derived from, and how, if it was."""
+    """Yield the source of a derived dataset and the derivation."""
     if manifest and manifest.parent:
         function = f" by {manifest.function['name']}" if manifest.function else ""
         yield f"Derived from {manifest.parent['id']}{function}."

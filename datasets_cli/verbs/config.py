@@ -38,8 +38,8 @@ class Settings(JsonForm):
     """The user's config file.
 
     Args:
-        path: of the file, which may not exist.
-        settings: those of ``[core]``, and every other one that the file sets.
+        path: the path of the file, which may not exist.
+        settings: all settings of ``[core]``, and the other settings in the file.
     """
 
     path: Path

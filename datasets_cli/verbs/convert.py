@@ -19,15 +19,15 @@ from datasets_cli.store.lock import locked
 
 @dataclass(frozen=True)
 class ConvertedDataset(JsonForm):
-    """An installed dataset in the layout that was asked for.
+    """An installed dataset after its conversion.
 
     Args:
         id: the full id.
         path: its folder.
         layout: ``"ted"`` or ``"compact"``.
-        size_bytes: of all its files.
+        size_bytes: the size of all its files.
         state: ``"installed"``, ``"unchecked"`` or ``"unverified"``.
-        unverified: why its raw files are not known to be the publisher's; empty where they are.
+        unverified: reasons why its raw files may differ from the publisher's.
     """
 
     JSON = "id path layout bytes=size_bytes state"
@@ -42,7 +42,7 @@ class ConvertedDataset(JsonForm):
 
 @dataclass(frozen=True)
 class ConvertCall(ProgressOptions, InstalledId):
-    """What ``convert`` takes.
+    """The arguments of ``convert``.
 
     Args:
         layout: ``"ted"`` or ``"compact"``.
@@ -56,9 +56,9 @@ def convert(call: ConvertCall) -> ConvertedDataset:
     """Change the layout of an installed dataset; every value stays the same bit for bit.
 
     Raises:
-        UsageError: there is no such layout.
-        SourceError: ``compact``, and a frame's successor is not the following row's frame.
-        DiskFull: no room for a second copy; the old one stays until the new one is committed.
+        UsageError: the layout is unknown.
+        SourceError: a frame below ``next`` is not that of the next row, as ``compact`` requires.
+        DiskFull: the disk has no room for the second copy that a conversion writes.
     """
     from datasets_cli.install.layout import change_layout  # with torch
 

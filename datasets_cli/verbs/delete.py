@@ -1,4 +1,4 @@
-"""Deleting installed datasets and what is left of their downloads."""
+"""Deletion of installed datasets and of leftovers of their downloads."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from datasets_cli.verbs.du import usage_of
 
 @dataclass(frozen=True)
 class DeletedDataset(JsonForm):
-    """A dataset that was deleted, or would be.
+    """A deleted dataset, or one that a dry run would delete.
 
     Args:
         id: the full id.
-        size_bytes: of its folder, of tables about it, and of what is left of its downloads.
-        deleted: False where nothing was done.
-        state: that it had: ``"installed"``, ``"unchecked"``, ``"unverified"`` or ``"damaged"``.
-        copy: the folder that was looked at, and no other that has its name since.
+        size_bytes: the size of its folder, cached tables and leftovers of downloads.
+        deleted: False after a dry run.
+        state: its former state: ``"installed"``, ``"unchecked"``, ``"unverified"``, ``"damaged"``.
+        copy: the identity of the deleted folder.
     """
 
     JSON = "id bytes=size_bytes deleted state"
@@ -39,12 +39,12 @@ class DeletedDataset(JsonForm):
 
 @dataclass(frozen=True)
 class DeleteCall(RootOptions):
-    """What ``delete`` takes.
+    """The arguments of ``delete``.
 
     Args:
         ids: an id, a name that resolves to one, a glob, or several of them.
         dry_run: delete nothing, and return what would be deleted.
-        expected: what a dry run returned; a dataset that was replaced since is left alone.
+        expected: the result of a dry run; a dataset that was replaced since then is kept.
     """
 
     ids: str | Iterable[str] = field(
@@ -57,12 +57,12 @@ class DeleteCall(RootOptions):
 
 @takes_fields(DeleteCall)
 def delete(call: DeleteCall) -> list[DeletedDataset]:
-    """Delete installed datasets and what is left of their downloads, without asking.
+    """Delete installed datasets and leftovers of their downloads, without confirmation.
 
     Raises:
-        UnknownDataset, DatasetNotInstalled: some are not there; all of those are named, and nothing
-            is deleted.
-        LockedError: another process replaced one meanwhile.
+        UnknownDataset, DatasetNotInstalled: datasets are not installed; the message names all of
+            them, and nothing is deleted.
+        LockedError: another process replaced a dataset during the call.
     """
     config = call.chosen_config()
     place = CacheRoot(config.root)
@@ -82,6 +82,6 @@ def _looked_at(id: str, root: CacheRoot) -> DeletedDataset:
 
 
 def _own_ids(config: Config, text: str) -> list[str]:
-    """Return the ids of what a text means; a fallback is never deleted in its place."""
+    """Return the ids that a text selects; a fallback is never deleted in place of its dataset."""
     selected = select_installed(text, config)
     return [installed_id(id, config, accept_fallback=False) for id in selected]

@@ -27,18 +27,18 @@ class DemoResult(JsonForm):
 
     Args:
         id: the dataset.
-        about: what its files are.
-        published: whether they are a publisher's own, or whole episodes of them.
+        about: a description of its files.
+        published: whether the files, or whole episodes of them, come from a publisher.
         path: its folder.
-        num_transitions: rows.
-        num_trajectories: trajectories.
-        num_files_verified: files whose sha256 is as in the manifest.
-        sampled: what the batch is, in words.
-        resources: the files that were read, as the manifest has them.
-        batch: ``{key joined by dots: (element type, shape)}`` of every leaf of the batch.
-        mean_reward: of the batch.
-        kept: whether it was installed under the user's cache root, where it stays; False where it
-            was there before, None where it was not to stay.
+        num_transitions: the number of rows.
+        num_trajectories: the number of trajectories.
+        num_files_verified: the number of files whose sha256 matches the manifest.
+        sampled: a description of the batch.
+        resources: the raw files, as in the manifest.
+        batch: ``{key joined by dots: (dtype, shape)}`` of every leaf of the batch.
+        mean_reward: the mean reward of the batch.
+        kept: True if the call installed it under the user's cache root, False if it was installed
+            before, None if it was installed temporarily.
     """
 
     JSON = (
@@ -70,7 +70,7 @@ class Stop:
 
     @property
     def sampled(self) -> str:
-        """What a batch is, in words."""
+        """A description of the batch."""
         if self.num_slices is None:
             return f"{BATCH_SIZE} steps"
         return f"{self.num_slices} slices of {BATCH_SIZE // self.num_slices} steps"
@@ -86,10 +86,10 @@ STOPS = (
 
 @dataclass(frozen=True, kw_only=True)
 class DemoCall(RootOptions):
-    """What ``run_demo`` takes.
+    """The arguments of ``run_demo``.
 
     Args:
-        keep: leave them installed under the root, as demo/door-human and so on.
+        keep: keep the datasets installed under the cache root, as ``demo/door-human`` and so on.
     """
 
     keep: bool = field(
@@ -99,10 +99,10 @@ class DemoCall(RootOptions):
 
 @takes_fields(DemoCall)
 def run_demo(call: DemoCall) -> Iterator[DemoResult]:
-    """Yield what comes of installing, verifying and sampling the small datasets that ship with us.
+    """Install, verify and sample the small datasets that ship with rlds, and yield the results.
 
     Raises:
-        RldsError: something of it failed.
+        RldsError: a step failed.
     """
     return _tour(call.chosen_config(), call.keep)
 

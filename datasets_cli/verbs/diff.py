@@ -16,11 +16,11 @@ from datasets_cli.verbs.difference import ColumnDifference, DatasetDifference
 
 @dataclass(frozen=True)
 class CompareCall(ProgressOptions, RootOptions):
-    """What ``compare_datasets`` takes.
+    """The arguments of ``compare_datasets``.
 
     Args:
-        id: an installed dataset.
-        other: another one.
+        id: id of an installed dataset.
+        other: id of the dataset to compare with.
     """
 
     FIRST = ("id", "other")
@@ -37,15 +37,15 @@ class CompareCall(ProgressOptions, RootOptions):
 
 @takes_fields(CompareCall)
 def compare_datasets(call: CompareCall) -> DatasetDifference:
-    """Compare two installed datasets of any layouts, bit by bit; text as text.
+    """Compare two installed datasets bit by bit, whatever their layouts.
 
-    Where one has more rows than the other, its first ones are compared; where one is the other one
-    repaired, rows of one step of the publisher's file. Memory does not grow with the number of
-    rows, but for those that differ from a repaired dataset's.
+    If one dataset has more rows, its first rows are compared. If one dataset is the repair of the
+    other, rows of the same step of the publisher's file are compared. Memory grows only with the
+    number of repaired rows.
 
     Raises:
-        DatasetNotInstalled, UnknownDataset: one is not there.
-        DamagedDataset: one is not what its manifest says.
+        DatasetNotInstalled, UnknownDataset: a dataset is not installed.
+        DamagedDataset: a dataset differs from its manifest.
     """
     from datasets_cli.verbs.row_comparison import compare_rows  # with numpy
 
@@ -59,7 +59,7 @@ def compare_datasets(call: CompareCall) -> DatasetDifference:
 
 
 def compare_manifests(first: Manifest, second: Manifest) -> DatasetDifference:
-    """Return what two manifests tell of the difference."""
+    """Return the difference of two manifests."""
     columns, others = first.all_columns, second.all_columns
     num_trajectories = (first.num_trajectories, second.num_trajectories)
     return DatasetDifference(

@@ -1,4 +1,4 @@
-"""What is told of how two datasets differ: their columns, trajectories and values."""
+"""The difference of two datasets: their columns, trajectories and values."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ColumnDifference(JsonForm):
-    """A column that two datasets have, and how its values differ in rows of the same number.
+    """The difference of one column of two datasets, row by row.
 
     Args:
-        column: key, type and shape, the same in both.
-        num_different: rows that differ in a bit, or in a text.
-        row: the first of them; None where none differs.
+        column: key, dtype and shape, equal in both.
+        num_different: the number of rows that differ.
+        row: the first row that differs, or None.
         trajectory: the number of its trajectory in the first dataset.
-        index: which value of that row is the first that differs.
-        values: that value in both, as text; with its bits where that is the same.
-        largest_difference: of two finite numbers; None of text, and of numbers that are packed.
-        rows: all, as runs ``(first, number)``, where one dataset is the other one repaired.
+        index: the index of the first different value of that row.
+        values: that value in both datasets as text; with its bits if the texts are equal.
+        largest_difference: of two finite numbers; None for text and packed numbers.
+        rows: all different rows as runs ``(first, number)``, if one dataset repairs the other.
     """
 
     JSON = (
@@ -46,23 +46,23 @@ class ColumnDifference(JsonForm):
 
 @dataclass(frozen=True)
 class DatasetDifference(JsonForm):
-    """How two datasets differ; each pair has the first dataset's before the second one's.
+    """The difference of two datasets. Each pair has the value of the first dataset first.
 
     Args:
-        ids: a pair, as all up to ``num_shared``.
-        contents: their identities.
+        ids: a pair, like every field up to ``num_shared``.
+        contents: the digests of their contents.
         layouts: ``"ted"`` or ``"compact"``.
-        num_transitions: their rows.
-        num_trajectories: their trajectories.
-        only: the columns that the other one does not have with this type and shape.
-        num_shared: how many trajectories of each the other one has too, anywhere: observation and
-            action are the same bit for bit. None where these are not the same columns in both.
-        columns: those that both have with the same type and shape, and how their values differ.
-        num_compared: how many rows are compared, the first ones of both. None where no row is read,
-            as both have one content, which says that their values are the same.
-        trajectory: the first one that has not the same rows in both; None where there is none.
-        only_rows: the rows that the other one does not have, as runs, where one dataset is the
-            other one repaired: then rows of one step are compared, without ``episode``. Else None.
+        num_transitions: their numbers of rows.
+        num_trajectories: their numbers of trajectories.
+        only: the columns that the other dataset lacks, or has with another dtype or shape.
+        num_shared: the number of trajectories of each whose observations and actions stand,
+            bit for bit, anywhere in the other dataset. None if these columns are not alike.
+        columns: the difference of each column that both have with the same dtype and shape.
+        num_compared: the number of first rows that were compared. None if no row was read because
+            equal digests of the contents prove that all values are equal.
+        trajectory: the first trajectory whose rows are not the same in both, or None.
+        only_rows: the rows that the other dataset lacks, as runs, if one dataset repairs the other;
+            then rows of the same step are compared, without ``episode``. Else None.
     """
 
     JSON = (
@@ -84,7 +84,7 @@ class DatasetDifference(JsonForm):
 
     @property
     def changed_rows(self) -> list[str]:
-        """Sentences on which rows a repair changed; none where neither is the other repaired."""
+        """Sentences on the rows that a repair changed; empty without a repair."""
         if self.only_rows is None:
             return []
         steps = counted(self.num_compared or 0, "step")

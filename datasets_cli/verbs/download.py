@@ -33,24 +33,24 @@ from datasets_cli.store.cache_root import CacheRoot, has_manifest
 FETCHED_AHEAD = 2
 """Datasets whose files are fetched while as many as there are workers are converted."""
 ON_A_CLUSTER = 16
-"""Datasets at a time where it is not known how many workers there are."""
+"""The number of datasets at a time if the number of workers is unknown."""
 
 DownloadResult = InstalledDataset | FailedDataset
 DownloadResults = Generator[tuple[str, DownloadResult], None, None]
 OnResult = Callable[[DownloadResult], None]
-"""Called with each dataset as soon as it is installed, or could not be."""
+"""A callback with the result of each dataset, installed or failed."""
 
 
 @dataclass(frozen=True)
 class PlanCall(KnownIds):
-    """What ``plan_download`` takes.
+    """The arguments of ``plan_download``.
 
     Args:
-        force: install again what is installed; the good copy stays until the new one is committed.
-        layout: ``"ted"`` or ``"compact"``; None takes compact for frames and ted for all else.
-        source: a folder or URL that holds the dataset's raw files; a folder with the files of
-            several datasets whose files have different names; or the one file of a dataset.
-        options: of the family, which make a variant of the dataset; ``dataset_info`` names them.
+        force: reinstall installed datasets; the old copy stays until the new one is complete.
+        layout: ``"ted"`` or ``"compact"``; by default compact for frames, ted for all else.
+        source: a folder or URL with the raw files of the dataset, a folder with the files of
+            several datasets if all names differ, or the one file of a dataset.
+        options: options of the family, which select a variant; ``dataset_info`` lists them.
     """
 
     _: KW_ONLY
@@ -82,12 +82,12 @@ class PlanCall(KnownIds):
 
 @dataclass(frozen=True, kw_only=True)
 class DownloadCall(PlanCall, ProgressOptions, Workers):
-    """What ``download`` takes.
+    """The arguments of ``download``.
 
     Args:
-        verify: refuse files whose size or checksum is not the catalogue's.
+        verify: reject files whose size or checksum differs from the catalogue.
         keep_raw: keep the downloaded files.
-        on_result: called with each dataset as soon as it is installed, or could not be.
+        on_result: called with the result of each dataset as soon as it is installed or failed.
     """
 
     verify: bool = field(
@@ -100,14 +100,14 @@ class DownloadCall(PlanCall, ProgressOptions, Workers):
 
 @takes_fields(DownloadCall)
 def download(call: DownloadCall) -> Downloads:
-    """Download, verify and install datasets that are not installed; return where they all are.
+    """Download, verify and install the datasets that are missing; return the folders of all.
 
-    Files are fetched by this process, and converted by the workers: with them several datasets are
-    installed at a time, and parts of one; the bytes are the same.
+    This process downloads the files and the workers convert them, several datasets or parts of one
+    at a time. The bytes do not depend on the workers.
 
     Raises:
-        RldsError: the one dataset that was asked for cannot be installed.
-        PartialFailure: some of several cannot; ``results`` has the others, and why.
+        RldsError: the only dataset cannot be installed.
+        PartialFailure: some datasets cannot be installed; ``results`` has all results.
     """
     config, workers = call.chosen_config(), part_of(call, Workers)
     options = call.install_options(
@@ -153,7 +153,7 @@ def _download_all(
             results_by_id[id] = result
             if on_result:
                 if isinstance(told, Bars):
-                    told.clear()  # what is printed of the result begins its own line
+                    told.clear()  # the result starts on a new line
                 on_result(result)
     in_order = [results_by_id[id] for id in ids]
     downloads = Downloads(
@@ -185,7 +185,7 @@ def _one_by_one(
 def _side_by_side(
     ids: list[str], config: Config, options: InstallOptions, told: Progress, at_a_time: int
 ) -> DownloadResults:
-    # Imported late, and once: what is installed already needs no network.
+    # Imported late: an installed dataset needs no network.
     from datasets_cli.install.fetch import Room
     from datasets_cli.install.installation import Screen, Threads
     from datasets_cli.sources.http import HostLimits, Http
@@ -211,7 +211,7 @@ def _side_by_side(
 
 
 def _num_side_by_side(ids: list[str], config: Config, options: InstallOptions) -> int:
-    """Return how many datasets are worked on at a time; 1 where one follows the other."""
+    """Return the number of datasets to install at a time."""
     workers = options.workers
     if workers.end_with_the_call:
         count = os.cpu_count() or 1 if workers.num_workers is None else workers.num_workers
@@ -224,7 +224,7 @@ def _num_side_by_side(ids: list[str], config: Config, options: InstallOptions) -
 def _is_there(id: str, config: Config, options: InstallOptions) -> bool:
     try:
         return is_there(id, config, options)
-    except UsageError:  # it is told where it is installed
+    except UsageError:  # the installation reports it
         return False
 
 
@@ -258,7 +258,11 @@ def _check_shared_folder(ids: list[str], config: Config, options: InstallOptions
             files = recipe.resources(resolved.name, None)
         if not is_flat or any(owners.setdefault(each.filename, id) != id for each in files):
             raise UsageError(
-                f"{argument('source')} holds the files of one dataset, and {len(ids)} are asked "
-                f"for: {', '.join(ids[:5])}{' …' if ids[5:] else ''}. A folder holds several only "
-                f"where their files have different names. Download {id} by itself."
+                f"{argument('source')} must hold the files of one dataset, but {len(ids)} are "
+                f"selected: {', '.join(ids[:5])}{' …' if ids[5:] else ''}. A folder may hold "
+                "several only if their files have different names.",
+                argument="source",
+                expected=1,
+                found=len(ids),
+                advice=f"Download {id} by itself.",
             )

@@ -32,17 +32,17 @@ OTHER = "work"
 
 @dataclass(frozen=True)
 class Activity(JsonForm):
-    """Work on a dataset that is not done.
+    """Unfinished work on a dataset.
 
     Args:
-        kind: ``"download"``, ``"conversion"``, ``"preprocess run"`` or, where nothing is written
-            yet, ``"work"``.
+        kind: ``"download"``, ``"conversion"``, ``"preprocess run"`` or, before
+            anything is written, ``"work"``.
         id: of the dataset.
-        path: what is written, or the lock.
-        running: whether a process works on it now; else the same command continues it.
-        size_bytes: written so far.
-        expected_bytes: what it will be; None where that is not known.
-        rested_seconds: since anything was written.
+        path: the unfinished file or folder, or the lock.
+        running: whether a process works on it now; otherwise repeating the command continues it.
+        size_bytes: the bytes that are written so far.
+        expected_bytes: the final size, or None if unknown.
+        rested_seconds: the seconds since the last write.
     """
 
     JSON = "kind id path running bytes=size_bytes expected_bytes rested_seconds"
@@ -112,11 +112,11 @@ class DiskUsage(JsonForm):
 
 @takes_fields(InstalledIds)
 def disk_usage(call: InstalledIds) -> DiskUsage:
-    """Return what installed datasets take on the disk, what killed work left, and what is running.
+    """Return the disk usage of installed datasets and leftovers, and the running work.
 
     Raises:
         UnknownDataset: a glob matches nothing.
-        DatasetNotInstalled: one is not there.
+        DatasetNotInstalled: a dataset is not installed.
     """
     config = call.chosen_config()
     place = CacheRoot(config.root)
@@ -145,7 +145,7 @@ def usage_of(id: str, root: CacheRoot) -> DatasetUsage:
 
 
 def activity_in(root: CacheRoot) -> list[Activity]:
-    """Return the work that is running or was interrupted, from what is on the disk."""
+    """Return the running or interrupted work that the disk shows."""
     entries = all_entries(root)
     sizes = {id: entry.size for id, (_, entry) in entries.items()}
     downloads = [*raw_files(root)]

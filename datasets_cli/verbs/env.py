@@ -1,4 +1,4 @@
-"""The program: its version and those below it, where it works, what of its extras is there."""
+"""The environment of the program: versions, cache root, disk, mirrors and installed extras."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ _NEED = re.compile(r"""([\w.-]+)(?:.*extra == ["']([\w-]+))?""")
 
 @dataclass(frozen=True)
 class ProgramInfo(JsonForm):
-    """What to send with a report: no value in it is secret.
+    """The facts to include in a bug report; none of them is secret.
 
     Args:
-        version: of this program.
-        python: version.
+        version: the version of rlds.
+        python: the version of Python.
         system: operating system, machine and processor cores.
-        packages: that it needs, with their versions; None for one that is missing.
-        extras: of each the packages, likewise.
+        packages: the versions of required packages; None for a missing one.
+        extras: the versions of the packages of each extra, likewise.
         root: the cache root.
-        num_datasets: installed there.
+        num_datasets: the number of datasets installed there.
         writable: whether this user may write there.
-        free_bytes: of its disk.
-        offline: whether connections are forbidden.
+        free_bytes: the free space of its disk.
+        offline: whether network connections are disabled.
         mirrors: ``{prefix: replacement}``, without user, password and query.
-        config_file: of the user, whether it is there or not.
-        variables: names of those set that change what this program does; their values may be
-            secret.
+        config_file: the path of the user's config file, which may not exist.
+        variables: the names of the environment variables that are set and change this program,
+            without their values, which may be secret.
     """
 
     version: str
@@ -62,7 +62,7 @@ class ProgramInfo(JsonForm):
 
 @takes_fields(RootOptions)
 def program_info(call: RootOptions) -> ProgramInfo:
-    """Return versions, cache root, disk, mirrors and extras: what to send with a report."""
+    """Return versions, cache root, disk, mirrors and extras, for a bug report."""
     config = call.chosen_config()
     existing = next(each for each in (config.root, *config.root.parents) if each.exists())
     packages: dict[str, str | None] = {}

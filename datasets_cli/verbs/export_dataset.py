@@ -31,11 +31,11 @@ class ExportedDataset(JsonForm):
 
     Args:
         id: the dataset.
-        format: of the files.
+        format: the format of the files.
         path: the file or the folder.
-        losses: what the format cannot hold, a sentence each.
-        size_bytes: of the files; 0 where nothing was written.
-        opened_by: the Python expression that opens them; empty where nothing was written.
+        losses: the data that the format cannot hold, a sentence each.
+        size_bytes: the size of the files; 0 after a dry run.
+        opened_by: the Python expression that opens them; empty after a dry run.
     """
 
     JSON = "id format path losses bytes=size_bytes opened_by|null"
@@ -50,14 +50,14 @@ class ExportedDataset(JsonForm):
 
 @dataclass(frozen=True)
 class ExportCall(ProgressOptions, InstalledId):
-    """What ``export_dataset`` takes.
+    """The arguments of ``export_dataset``.
 
     Args:
-        format: of the files.
+        format: the format of the files.
         path: the new file or folder.
-        allow_loss: write also where the format cannot hold all of the dataset.
-        force: replace what is at the path.
-        dry_run: only say what would be lost.
+        allow_loss: leave out data that the format cannot hold.
+        force: replace an existing file or export at the path.
+        dry_run: return the losses without writing.
     """
 
     FIRST = ("id",)
@@ -85,13 +85,13 @@ class ExportCall(ProgressOptions, InstalledId):
 
 @takes_fields(ExportCall)
 def export_dataset(call: ExportCall) -> ExportedDataset:
-    """Write an installed dataset in the format of another tool, with every value unchanged.
+    """Export an installed dataset to the format of another tool; every value stays the same.
 
-    What the format cannot hold is known before the first byte is written.
+    Losses are known before the first byte is written.
 
     Raises:
-        UsageError: the format cannot hold all of it and ``allow_loss`` is not given, its rows
-            cannot be written in it, or the path is taken.
+        UsageError: the format cannot hold all of the dataset without ``allow_loss``, it cannot
+            hold its rows at all, or the path exists.
     """
     config, path = call.chosen_config(), Path(call.path)
     id = installed_id(call.id, config)
@@ -104,8 +104,11 @@ def export_dataset(call: ExportCall) -> ExportedDataset:
         return ExportedDataset(id, call.format, path, lost)
     if lost and not call.allow_loss:
         raise UsageError(
-            f"{call.format} cannot hold all of {id}. It would lose: {'; '.join(lost)}. Write the "
-            f"rest with {argument('allow_loss', 'True')}."
+            f"{call.format} cannot hold all of {id}. It would lose: {'; '.join(lost)}.",
+            argument="allow_loss",
+            id=id,
+            found=lost,
+            advice=f"Write the rest with {argument('allow_loss', 'True')}.",
         )
     with shown(call.progress) as screen, of_dataset(screen, id) as told, path_errors(path):
         out = path.resolve()
@@ -121,20 +124,26 @@ def export_dataset(call: ExportCall) -> ExportedDataset:
 
 
 def _check_free(out: Path, chosen: Format, root: Path, force: bool) -> None:
-    """Check that nothing is at a path but what may be replaced, outside of the root."""
+    """Check that a path is outside the cache root, and free or replaceable."""
     if root.is_relative_to(out) or out.is_relative_to(root):
         raise UsageError(
-            f"{out} is in or around the cache root. Choose another {argument('path')}."
+            f"{out} overlaps the cache root {root}.",
+            argument="path",
+            path=out,
+            advice=f"Choose another {argument('path')}.",
         )
     if out.exists() and not (force and (out.is_file() or _is_export(out, chosen))):
         raise UsageError(
-            f"{out} exists already. {argument('force', 'True')} replaces a file, or a folder that "
-            f"an export to the same format made. Choose another {argument('path')}."
+            f"{out} exists already. {argument('force', 'True')} replaces a file, or a folder of an "
+            "export to the same format.",
+            argument="path",
+            path=out,
+            advice=f"Choose another {argument('path')}.",
         )
 
 
 def _is_export(path: Path, chosen: Format) -> bool:
-    """Return whether a path is an empty folder, or what a format writes with nothing beside."""
+    """Return whether a path is an empty folder or contains only an export to this format."""
     files = (each for each in path.rglob("*") if each.is_symlink() or not each.is_dir())
     if not path.is_dir() or any(each.is_symlink() or each.suffix not in ENDINGS for each in files):
         return False

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import GifImagePlugin, Image
 
 from datasets_cli.core.system_errors import imported
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import UnknownKey, Unsupported, UsageError, argument
 from datasets_cli.schema.columns import Column, Key, rows_per_block, show_key
 from datasets_cli.store.arrays import DatasetArrays, plain_numbers
 from datasets_cli.store.layouts.records import is_frame
@@ -43,9 +43,13 @@ def pictures_of(dataset: DatasetArrays, trajectory: int, name: str | None) -> Pi
     named = [each for each in small if show_key(each.key) == name]
     if name is not None and not named:
         known = ", ".join(show_key(each.key) for each in frames) or "none"
-        raise UsageError(
-            f"{name!r} is no column of frames of {dataset.id}. Expected uint8 of two dimensions or "
-            f"more: {known}."
+        raise UnknownKey(
+            f"{name!r} is not a frame column of {dataset.id}. Expected a uint8 column of two or "
+            f"more dimensions: {known}.",
+            argument="columns",
+            id=dataset.id,
+            key=name,
+            expected=known,
         )
     if named or frames:
         return _stored(dataset, min(named or frames, key=lambda each: each.key[0] == "next"), rows)
@@ -79,7 +83,7 @@ def _picture(frame: np.ndarray) -> np.ndarray:
 
 
 def _of_states(dataset: DatasetArrays, rows: range, small: list[str]) -> Pictures:
-    """Return what the environment of a dataset shows in the states of some rows."""
+    """Return the pictures that the environment of a dataset renders for the states of rows."""
     manifest = dataset.manifest
     known = {column.key for column in manifest.columns if column.key[0] != "next"}
     above = [key[:-1] for key in sorted(known) if key[-1] == "qpos"]
@@ -89,9 +93,10 @@ def _of_states(dataset: DatasetArrays, rows: range, small: list[str]) -> Picture
         lacks = "qpos and qvel" if spec else "env_spec"
         hints = [f" Small pictures: {argument('columns', name)}." for name in small]
         raise UsageError(
-            f"There are no pictures of {manifest.id}: it has no frames, and no {lacks} for its "
-            "environment to show recorded states. Replayed actions would show what may not "
-            f"have happened, and are not shown.{''.join(hints)}"
+            f"{manifest.id} cannot be rendered: it has no frames, and no {lacks} to set its "
+            f"environment to recorded states.{''.join(hints)}",
+            id=manifest.id,
+            expected=lacks,
         )
     from datasets_cli.environments.record.run import recover_environment  # gymnasium
 
@@ -109,24 +114,28 @@ def _of_states(dataset: DatasetArrays, rows: range, small: list[str]) -> Picture
 
 
 def _shown(environment: Any, states: Iterable[Any], id: str) -> Iterator[np.ndarray]:
-    """Yield what an environment shows in each of some states."""
+    """Yield the picture of an environment in each state."""
     environment.reset(seed=0)  # before it, none can be shown
     bare = environment.unwrapped
     # Mazes hold the environment of what moves in them.
     inner = [each for each in (bare, *vars(bare).values()) if hasattr(each, "set_state")]
     if not inner:
-        raise UsageError(
-            f"{environment}, of {id}, cannot be set to a state: it has no set_state(qpos, qvel), "
-            "which gymnasium's environments of MuJoCo have."
+        raise Unsupported(
+            f"{environment}, of {id}, cannot be set to a recorded state: it has no "
+            "set_state(qpos, qvel), unlike the MuJoCo environments of gymnasium.",
+            id=id,
+            expected="set_state(qpos, qvel)",
         )
     for qpos, qvel in states:
         try:
             inner[0].set_state(qpos, qvel)
             picture = np.asarray(environment.render(), np.uint8)
-        except Exception as error:  # whatever an environment does
+        except Exception as error:  # an environment may raise anything
             raise UsageError(
-                f"{environment}, of {id}, cannot show a recorded state ({type(error).__name__}: "
-                f"{error}). It may be of another version than the one that was recorded."
+                f"{environment}, of {id}, cannot render a recorded state "
+                f"({type(error).__name__}: {error}).",
+                id=id,
+                advice="Its version may differ from the recorded one.",
             ) from error
         yield _picture(picture)
 
@@ -148,7 +157,7 @@ def chosen(ending: str, count: int) -> np.ndarray:
 
 
 def _write_gif(path: Path, pictures: PictureStream, fps: int) -> list[str]:
-    # Picture by picture: Pillow's own loop leaves out what is equal to the one before.
+    # Picture by picture: Pillow's own loop drops a picture equal to the previous one.
     milliseconds, num_near = 10 * max(2, round(100 / fps)), 0
     greys = bytes(level for level in range(256) for _ in "rgb")
     with path.open("wb") as file:
@@ -205,4 +214,4 @@ WRITERS: dict[str, Callable[[Path, PictureStream, int], list[str]]] = {
     ".png": _write_sheet,
     ".mp4": _write_video,
 }
-"""What writes pictures into a file of an ending, and returns what is to be told of it."""
+"""Functions that write pictures into a file, by its ending, and return notes."""

@@ -1,4 +1,4 @@
-"""Importing: other tools' files become a dataset of one's own."""
+"""Import: files of another tool become a dataset."""
 
 from __future__ import annotations
 
@@ -72,17 +72,17 @@ def _stats(path: Path) -> dict[str, tuple[int, int, int]]:
 
 @dataclass(frozen=True)
 class ImportPlan(JsonForm):
-    """What importing would do.
+    """The plan of an import.
 
     Args:
         path: the file or the folder.
         format: its format.
-        id: the dataset that it would be.
-        map: the column that is read for each key; ``""`` where a key with a known name is left out.
-        columns: what is at the path, each with ``column``, ``key``, ``dtype``, ``shape`` (of a
-            step) and ``skipped``, which says why it is not read; those that are read come first.
-        ends: how the files say where trajectories end; empty where a column of the map does.
-        notes: sentences that a person should see.
+        id: the id of the new dataset.
+        map: the column of each key; ``""`` for a well-known key that is left out.
+        columns: the columns of the files, those to read first, each with ``column``, ``key``,
+            ``dtype``, ``shape`` (of a step) and ``skipped``, the reason why it is not read.
+        ends: how the files mark the ends of trajectories; empty if a column of the map does.
+        notes: sentences for the user.
     """
 
     JSON = "path format id map columns dropped ends notes"
@@ -108,19 +108,19 @@ class ImportPlan(JsonForm):
 
 @dataclass(frozen=True)
 class ImportCall(OwnOptions):
-    """What ``import_dataset`` takes.
+    """The arguments of ``import_dataset``.
 
     Args:
-        path: a file or a folder of another tool.
-        id: ``family/name``; the family is any word that no published family has.
-        format: its format; by default the first that recognises it.
-        map: the column for each key, such as ``{"observation": "obs"}``, or texts such as
-            ``"observation=obs"``, after what names say; a key of no column is left out.
-            ``ends``, ``lengths`` or ``episode`` name what says where trajectories end.
-        columns: the names of a CSV file's columns where its first line has none, or the same one
-            twice: ``["x_0..16", "a", "reward"]`` or ``"x_0..16,a,reward"``, where ``x_0..16`` names
+        path: file or folder of another tool.
+        id: ``family/name``, with a family that no recipe has.
+        format: the format of the files; by default the first that recognises them.
+        map: the column of each key, such as ``{"observation": "obs"}``, or texts such as
+            ``"observation=obs"``; it overrides well-known names, and an empty column leaves a key
+            out. ``ends``, ``lengths`` or ``episode`` name the column that ends trajectories.
+        columns: the column names of a CSV file whose first line lacks them or repeats one:
+            ``["x_0..16", "a", "reward"]`` or ``"x_0..16,a,reward"``, where ``x_0..16`` names
             17 columns. A first line of numbers is a step; any other is replaced.
-        dry_run: read and check all rows, and write nothing.
+        dry_run: read and check all rows without writing.
     """
 
     path: str | os.PathLike[str] = field(
@@ -182,7 +182,7 @@ def plan_import(call: ImportCall) -> ImportPlan:
 
 
 def _planned(call: ImportCall) -> tuple[ImportPlan, Mapping[str, Any]]:
-    """Return the plan, and what the files say of the data."""
+    """Return the plan, and the metadata in the files."""
     call.chosen_config()  # refuses two roots, as the import would
     path, id = Path(call.path), own_id(call.id)
     name, found = recognised(path, call.format, call.names)
@@ -192,7 +192,7 @@ def _planned(call: ImportCall) -> tuple[ImportPlan, Mapping[str, Any]]:
 
 
 def _columns(found: Recognised, chosen: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Yield what the plan says of each column."""
+    """Yield the entry of each column in the plan."""
     reasons = dict.fromkeys(filter(None, chosen.values()), "") | skipped(found, chosen)
     for name, reason in reasons.items():
         dtype, bracket, shape = found.columns.get(name, "").partition(" [")
@@ -203,17 +203,17 @@ def _columns(found: Recognised, chosen: Mapping[str, str]) -> Iterator[dict[str,
 
 @takes_fields(ImportCall)
 def import_dataset(call: ImportCall) -> InstalledDataset:
-    """Read other tools' files into a dataset of one's own, installed as any other.
+    """Import files of another tool as an installed dataset.
 
-    What columns mean is taken from their names, where these have one meaning, and from ``map``.
-    Where trajectories end is never guessed.
+    The keys of columns come from well-known names and from ``map``. The ends of trajectories are
+    never guessed.
 
     Returns:
-        The dataset. With ``dry_run`` its state is ``"not installed"``, and it has no bytes.
+        The dataset. With ``dry_run`` its state is ``"not installed"`` and its size 0.
 
     Raises:
-        UsageError: as ``plan_import``, values are missing or of another type or shape than a
-            dataset has, or the id is installed with other data.
+        UsageError: as in ``plan_import``; or values are missing or have an invalid dtype or shape,
+            or the id is installed with other data.
         SourceError: the files are damaged.
     """
     plan, said = _planned(call)
@@ -223,7 +223,7 @@ def import_dataset(call: ImportCall) -> InstalledDataset:
         return count_steps(plan.id, steps, call)
     with making(plan.id, call) as told:
         for note in (*(f"not read: {lost}" for lost in plan.dropped), *plan.notes):
-            if call.map != plan.map:  # whoever gives the map of a plan has seen it
+            if call.map != plan.map:  # a map that equals the plan was confirmed
                 told.note(f"{plan.id}: {note}")
         info = {**said, **(call.info or {}), IMPORTED_FROM: plan.format}
         with hashed(plan.path) as source:

@@ -30,24 +30,23 @@ from datasets_cli.verbs.list import DatasetRecord, Known, record_fields
 
 @dataclass(frozen=True)
 class DatasetInfo(DatasetRecord):
-    """Everything known about a dataset.
+    """The metadata of a dataset.
 
     Args:
-        family: first part of the id; None, as all that follows up to ``options``, where no recipe
-            knows the dataset.
-        version: of the family's recipe.
-        title: one line on the family.
-        licence: of the data, as the publisher states it.
+        family: the first part of the id; None, like all fields up to ``options``, for a dataset
+            without a recipe.
+        version: the version of the recipe.
+        title: one line about the family.
+        licence: the licence of the data, as the publisher states it.
         citation: how to cite the data.
         homepage: where the publisher describes the family.
-        details: what else the catalogue has on the dataset.
-        options: of the family, which make variants of its datasets.
-        path: the folder, where it is installed.
-        manifest: everything known about the copy; None where the manifest itself is damaged.
-        report: what the last deep check of this data found out; None where there was none.
-        summary: statistics of columns and trajectories that ``rlds preprocess`` kept; None where
-            there are none.
-        audited: what the audit found in the rows; None where there was none.
+        details: other facts in the catalogue.
+        options: the options of the family, which select variants.
+        path: the folder of the installed dataset.
+        manifest: the manifest of the installed dataset; None if it is damaged.
+        report: the report of the last deep check, or None.
+        summary: cached statistics of columns and trajectories, or None.
+        audited: the findings of the last audit, or None.
     """
 
     JSON = (
@@ -101,7 +100,7 @@ def dataset_info(call: KnownId) -> DatasetInfo:
 
 
 def _resolved(id: str, root: CacheRoot) -> Resolved | None:
-    """Return the dataset of the catalogue that is meant; None where an installed one alone is."""
+    """Return the dataset of the catalogue, or None if it is only installed."""
     try:
         return resolve(id, root)
     except UnknownDataset:
@@ -111,7 +110,7 @@ def _resolved(id: str, root: CacheRoot) -> Resolved | None:
 
 
 def _known(id: str, root: CacheRoot) -> Known | None:
-    """Return what the catalogue has on an installed dataset; its recipe may be gone."""
+    """Return the catalogue entry of an installed dataset, whose recipe may be missing."""
     try:
         resolved = resolve(id, root)
     except (UnknownDataset, UsageError):
@@ -127,7 +126,7 @@ def _published(known: Known) -> dict[str, Any]:
 
 
 def _copied(manifest: Manifest, root: CacheRoot) -> dict[str, Any]:
-    """Return what the manifest of an installed copy says, and what a deep check found out."""
+    """Return the manifest of an installed dataset and the report of its deep check."""
     # The manifest speaks of this dataset; a recipe speaks of its whole family, and of nothing
     # that was derived, which has its parent's licence.
     own = {**manifest.recipe, **{key: text for key, text in manifest.metadata.items() if text}}

@@ -29,27 +29,27 @@ from datasets_cli.store.cache_root import CacheRoot
 logger = logging.getLogger(__name__)
 
 Known = tuple[Recipe, CatalogueEntry]
-"""What the catalogue has on a dataset."""
+"""The catalogue entry of a dataset."""
 
 
 @dataclass(frozen=True)
 class DatasetRecord(JsonForm):
-    """What a list shows of a dataset.
+    """The record of a dataset in a list.
 
     Args:
         id: the full id.
-        state: ``"installed"``; ``"unchecked"``, where the publisher states no checksum for some
-            file; ``"unverified"``, of files that are not known to be the publisher's;
-            ``"newer"``, where a newer version of this program wrote it; ``"damaged"``, where the
-            manifest is not valid or a file is not as it says; or ``"not installed"``.
-        installed: whether there is a copy without damage.
-        download_bytes: of the publisher's files; None where unknown.
-        size_bytes: of the installed files; None without a copy.
-        num_transitions: rows of the copy, or that the publisher states; None where unknown.
-        num_trajectories: trajectories, likewise.
-        problem: why the copy is damaged or cannot be read; empty where it is not.
-        audit: the gravest that the audit found in its rows: ``"wrong"``, ``"suspicious"``,
-            ``"note"`` or ``"clean"``; None where it was not audited.
+        state: ``"installed"``; ``"unchecked"``: the publisher states no checksum for some file;
+            ``"unverified"``: files may differ from the publisher's; ``"newer"``: written by a
+            newer version of this program; ``"damaged"``: the manifest is invalid or a file
+            differs from it; or ``"not installed"``.
+        installed: whether an undamaged copy is installed.
+        download_bytes: the size of the publisher's files, or None if unknown.
+        size_bytes: the size of the installed files, or None.
+        num_transitions: the number of rows, installed or stated by the publisher, or None.
+        num_trajectories: the number of trajectories, likewise.
+        problem: the reason why the copy is damaged or cannot be read, or empty.
+        audit: the most severe finding of the audit: ``"wrong"``, ``"suspicious"``,
+            ``"note"`` or ``"clean"``; None without an audit.
     """
 
     JSON = (
@@ -77,7 +77,7 @@ PLACES = {
     **dict.fromkeys(("tags", "algorithm", "algorithm_name", "author", "rl_unplugged"), "tag"),
     "licence": "licence",
 }
-"""The places of what catalogues and manifests say; all else is a note."""
+"""The ranks of the fields in a search; any other text is a note."""
 
 Value = str | int | None
 
@@ -113,14 +113,14 @@ _NUMBER = re.compile(r"(\d[\d_,]*(?:\.\d+)?)\s*([a-zA-Z]*)")
 
 
 def all_datasets(root: CacheRoot) -> dict[str, tuple[Known | None, Condition | None]]:
-    """Return what is known of every dataset, in the order of ids, and how its copy is."""
+    """Return the catalogue entry and the condition of every dataset, sorted by id."""
     copies = {id: condition_of(root.dataset(id), id) for id in root.installed()}
     known = all_entries(root)
     return {id: (known.get(id), copies.get(id)) for id in sorted(known.keys() | copies.keys())}
 
 
 def filtered(records: Sequence[DatasetRecord], filters: Iterable[str]) -> list[DatasetRecord]:
-    """Return the records that all filters are true of, and tell what is not known."""
+    """Return the records that match all filters."""
     left = [*records]
     for text in filters:
         field, holds = _filter(text)
@@ -154,17 +154,24 @@ def _filter(text: str) -> tuple[str, Callable[[Value], bool]]:
     sign = "=" if sign == "==" else sign
     typed = "not installed" if field == "state" and typed == "-" else typed
     if field not in FIELDS or sign not in signs or not is_known:
-        wrong = f"the value {typed!r}" if sign in signs else f"the operator {sign}"
-        wrong = wrong if field in FIELDS else f"the field {field!r}" if parts else "no such form"
+        wrong = f": unknown value {typed!r}" if sign in signs else f": unknown operator {sign}"
+        wrong = wrong if field in FIELDS else f": unknown field {field!r}" * bool(parts)
         raise UsageError(
-            f"Filter {text!r} cannot be read: it has {wrong}. "
-            "Expected a field, an operator and a value: "
-            f"{', '.join(TEXTS)} with {' '.join(OF_TEXT)} and text, such as 'id~hopper'; "
-            f"{', '.join(name for name in FIELDS if name not in TEXTS)} with "
-            f"{' '.join(OF_NUMBERS)} and a number, such as 'size>1GB' or 'steps<=10k'."
+            f"Filter {text!r} is not FIELD OPERATOR VALUE{wrong}. Fields of text are "
+            f"{', '.join(TEXTS)}, with {' '.join(OF_TEXT)}, such as 'id~hopper'; fields of numbers "
+            f"are {', '.join(name for name in FIELDS if name not in TEXTS)}, with "
+            f"{' '.join(OF_NUMBERS)}, such as 'size>1GB' or 'steps<=10k'.",
+            argument="filter",
+            expected="FIELD OPERATOR VALUE",
+            found=text,
         )
     if field == "state" and sign != "~" and typed.casefold() not in STATES:
-        raise UsageError(f"There is no state {typed!r}. Expected: {', '.join(STATES)}.")
+        raise UsageError(
+            f"Unknown state {typed!r}; expected one of {', '.join(STATES)}.",
+            argument="filter",
+            expected=tuple(STATES),
+            found=typed,
+        )
     if number is None:
         return field, lambda value: signs[sign](str(value).casefold(), typed.casefold())
     limit = float(re.sub("[_,]", "", number[1])) * UNITS[number[2].lower()]
@@ -192,21 +199,21 @@ def record_fields(
 
 @dataclass(frozen=True)
 class ListCall(ProgressOptions, RootOptions):
-    """What ``list_datasets`` takes.
+    """The arguments of ``list_datasets``.
 
     Args:
-        patterns: globs and words, such as ``"hopper-*"``; all datasets without any. A word finds
+        patterns: globs or words, such as ``"hopper-*"``; all datasets by default. A word matches
             every id that contains it.
-        family: only this family.
-        installed: only what is installed under the root.
-        refresh: ask publishers for their newest catalogues first.
-        search: only datasets that have all these words, in any order and case, in their ids,
-            titles, environments, tags, licences or notes; those that fit best come first.
-        filter: only those that it is true of, such as ``"size>1GB"`` or ``"state=installed"``, or
-            that all of several are; a value that is not known is none.
-        sort: the field to sort by, smallest first; ``"-size"`` sorts largest first. Datasets whose
-            value is not known come last.
-        n: at most so many.
+        family: list only datasets of this family.
+        installed: list only installed datasets.
+        refresh: fetch the newest catalogues from the publishers first.
+        search: list only datasets that contain all these words, in any order and case, in their
+            id, title, environments, tags, licence or notes; the best matches come first.
+        filter: list only datasets that match, such as ``"size>1GB"`` or ``"state=installed"``;
+            several filters must all match. An unknown value never matches.
+        sort: the field to sort by, ascending; ``"-size"`` sorts descending. Unknown values come
+            last.
+        n: the maximum number of datasets.
     """
 
     patterns: str | Iterable[str] = field(
@@ -272,13 +279,18 @@ def list_datasets(call: ListCall) -> list[DatasetRecord]:
     """Return a record of every known dataset, sorted by id; works offline.
 
     Raises:
-        UsageError: there is no such family or field, a search has no word, or a filter cannot be
-            read.
-        NetworkError: with ``refresh``, a publisher does not answer.
+        UsageError: a family or field is unknown, a search is empty, or a filter is not
+            FIELD OPERATOR VALUE.
+        NetworkError: with ``refresh``, a publisher does not respond.
     """
     config, family = call.chosen_config(), call.family
     if family is not None and family not in families():
-        raise UsageError(f"There is no family {family!r}. Known: {', '.join(families())}.")
+        raise UsageError(
+            f"Unknown family {family!r}; expected one of {', '.join(families())}.",
+            argument="family",
+            expected=families(),
+            found=family,
+        )
     if call.refresh:
         _refresh_all(config, family, call.progress)
     root = CacheRoot(config.root)
@@ -315,7 +327,7 @@ def _refresh_all(config: Config, family: str | None, progress: Progress | None) 
 
 
 def _found(text: str, known: Mapping[str, tuple[Known | None, Condition | None]]) -> list[str]:
-    """Return the ids of datasets that have all words of a text, those that fit best first."""
+    """Return the ids of datasets that contain all words of a text, the best matches first."""
     words = text.casefold().split()
     if not words:
         raise UsageError("A search needs a word, such as hopper.", argument="search", found=text)
@@ -337,7 +349,7 @@ def _best(word: str, texts: Iterable[tuple[str, str]]) -> int:
 
 
 def _texts(id: str, known: Known | None, condition: Condition | None) -> Iterator[tuple[str, str]]:
-    """Yield what is said of a dataset in small letters, each text after its place."""
+    """Yield the lower-case texts about a dataset, each after its rank."""
     yield "id", id.casefold()
     said: list[Mapping[str, Any]] = []
     if known:

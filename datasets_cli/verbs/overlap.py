@@ -1,8 +1,8 @@
-"""Overlap: which rows and trajectories of one installed dataset stand in another one, too.
+"""Overlap: the rows and trajectories that two installed datasets share.
 
-Each has a digest of its observations and actions. Digests are kept in files, in runs that are
-sorted, and memory has those of all runs that are in one range at a time. What has the digest of
-something else is compared with it, so that a copy is one.
+Each row has a digest of its observation and action. Digests are stored in sorted runs on disk, and
+one range of all runs is in memory at a time. Rows with equal digests are compared, so every
+reported copy is exact.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ Known = dict[tuple[str, tuple[Key, ...]], "tuple[_Digests, _Digests]"]
 
 @dataclass(frozen=True)
 class InCommon(JsonForm):
-    """How many rows, or trajectories, two datasets have in common.
+    """The number of rows or trajectories that two datasets share.
 
     Args:
-        totals: of each dataset.
-        counts: of each dataset, those that stand in the other one, too.
-        examples: the first of them: the number in the first dataset, and in the second.
+        totals: the total number in each dataset.
+        counts: the number in each dataset that the other dataset contains.
+        examples: the first shared ones: the number in the first dataset, and in the second.
     """
 
     totals: tuple[int, int]
@@ -55,15 +55,15 @@ class InCommon(JsonForm):
 
 @dataclass(frozen=True)
 class DatasetOverlap(JsonForm):
-    """What two installed datasets have in common, bit by bit.
+    """The bitwise overlap of two installed datasets.
 
     Args:
-        ids: of both.
-        columns: by which they are compared: observations and actions that have one name, type and
+        ids: the two ids.
+        columns: the compared columns: observations and actions with the same name, dtype and
             shape in both.
-        left_out: observations and actions that are not so.
-        rows: what is in both, whatever its place; None where there are no observations to compare.
-        trajectories: likewise, of which all rows are the same, in order.
+        left_out: the other observations and actions.
+        rows: the shared rows, at any position; None without observations to compare.
+        trajectories: the shared trajectories, whose rows are equal and in the same order.
     """
 
     ids: tuple[str, str]
@@ -80,14 +80,14 @@ class OverlapCall(ProgressOptions, InstalledIds):
 
 @takes_fields(OverlapCall)
 def find_overlap(call: OverlapCall) -> list[DatasetOverlap]:
-    """Return what each two of some datasets have in common, whatever their layouts.
+    """Return the overlap of each pair of datasets, whatever their layouts.
 
-    Memory does not grow with the rows: the root has 16 bytes for each until all is compared.
+    Memory does not grow with the rows; the cache root needs 16 bytes per row for the call.
 
     Raises:
-        UsageError: fewer than two datasets are meant.
-        DatasetNotInstalled, UnknownDataset: one is not there.
-        DamagedDataset: one is not what its manifest says.
+        UsageError: fewer than two datasets are selected.
+        DatasetNotInstalled, UnknownDataset: a dataset is not installed.
+        DamagedDataset: a dataset differs from its manifest.
         DiskFull: the root has no room for the digests.
     """
     config = call.chosen_config()
@@ -95,8 +95,11 @@ def find_overlap(call: OverlapCall) -> list[DatasetOverlap]:
     datasets = {dataset.id: dataset for dataset in opened}
     if len(datasets) < 2:
         raise UsageError(
-            f"An overlap is that of two datasets or more; found: {', '.join(datasets) or 'none'}. "
-            "What stands twice in a single one, its audit finds: duplicate-trajectory."
+            f"An overlap needs two or more datasets; found: {', '.join(datasets) or 'none'}.",
+            argument="ids",
+            expected="two or more datasets",
+            found=[*datasets],
+            advice="Duplicates within one dataset: rlds audit ID --rule duplicate-trajectory",
         )
     folder = CacheRoot(config.root).new_staging("overlap")
     try:
@@ -196,7 +199,7 @@ class _Digests:
 
 
 def _in_common(mine: _Digests, others: _Digests, told: Progress) -> InCommon:
-    """Return how many rows or trajectories of each dataset the other one has, too."""
+    """Return the number of rows or trajectories of each dataset that the other contains."""
     count, first = 0, np.zeros((0, 2), np.int64)
     for pairs in _copies(mine, others, told):
         count += len(pairs)
@@ -208,7 +211,7 @@ def _in_common(mine: _Digests, others: _Digests, told: Progress) -> InCommon:
 
 
 def _copies(mine: _Digests, others: _Digests, told: Progress) -> Iterator[np.ndarray]:
-    """Yield numbers, and the first one of the other dataset that is equal, int64 ``[n, 2]``."""
+    """Yield pairs of equal rows, the first match of each, int64 ``[n, 2]``."""
     bits, done = (max(mine.count, others.count) // RUN).bit_length(), 0
     expect_rows(told, mine.id, 0, mine.count)
     for part in range(1 << bits):

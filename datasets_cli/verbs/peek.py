@@ -12,7 +12,7 @@ from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import check_numbers, takes_fields
 from datasets_cli.core.quantities import counted
 from datasets_cli.core.system_errors import check_memory
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import OutOfRange, argument
 from datasets_cli.install.find import open_installed
 from datasets_cli.preprocessing.columns import KnownColumns
 from datasets_cli.preprocessing.pipeline import texts_of
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PeekCall(InstalledId):
-    """What ``peek`` takes.
+    """The arguments of ``peek``.
 
     Args:
-        n: how many rows; fewer where the dataset or the trajectory ends.
-        start: the first row, counted from that of the trajectory where one is given.
-        trajectory: only rows of the trajectory of this number.
-        columns: keys with dots, and commas between them, groups such as ``next`` whole; by default
-            all of them.
+        n: number of rows; fewer at the end of the dataset or the trajectory.
+        start: first row, counted from the start of ``trajectory`` if that is set.
+        trajectory: number of the trajectory to read.
+        columns: dotted keys, separated by commas; ``next`` selects the whole group. All columns by
+            default.
     """
 
     _: KW_ONLY
@@ -69,13 +69,13 @@ class PeekCall(InstalledId):
 
 @dataclass(frozen=True)
 class PeekedColumn(JsonForm):
-    """Rows of one column.
+    """The rows of one column.
 
     Args:
-        key: its key.
-        dtype: its element type; ``"text"`` of text.
-        shape: of a row.
-        values: an array ``[n, *shape]``, in a type that numpy has; of text nested lists of str.
+        key: the key of the column.
+        dtype: the dtype; ``"text"`` for text.
+        shape: the shape of a row.
+        values: an array ``[n, *shape]`` with a numpy dtype; nested lists of str for text.
     """
 
     key: Key
@@ -85,16 +85,16 @@ class PeekedColumn(JsonForm):
 
     @property
     def name(self) -> str:
-        """Its key as people write it, ``next.reward``."""
+        """The key with dots, ``next.reward``."""
         return show_key(self.key)
 
     @property
     def is_frame(self) -> bool:
-        """Whether a row is a picture, of which people read type and shape."""
+        """Whether a row is a picture, shown as dtype and shape."""
         return is_frame(self.dtype, self.shape)
 
     def json_fields(self) -> dict[str, Any]:
-        """Return the form; NaN and infinite numbers, which JSON does not have, are text there."""
+        """Return the JSON form, in which NaN and infinite numbers are text."""
         listed = self.values if self.dtype == TEXT else self.values.tolist()
         values = json.loads(json.dumps(listed, default=str), parse_constant=str)
         return {"key": self.key, "dtype": self.dtype, "shape": self.shape, "values": values}
@@ -102,14 +102,14 @@ class PeekedColumn(JsonForm):
 
 @dataclass(frozen=True)
 class PeekedRows(JsonForm):
-    """Rows of a dataset, one after the other.
+    """Consecutive rows of a dataset.
 
     Args:
         id: the full id.
-        num_transitions: rows of the dataset.
-        start: which of them is the first here.
-        trajectories: of each row the number of its trajectory.
-        columns: what was read, in the order that was asked for.
+        num_transitions: the number of rows of the dataset.
+        start: the number of the first row.
+        trajectories: the number of the trajectory of each row.
+        columns: the columns in the requested order.
     """
 
     id: str
@@ -121,13 +121,13 @@ class PeekedRows(JsonForm):
 
 @takes_fields(PeekCall)
 def peek(call: PeekCall) -> PeekedRows:
-    """Return some rows of an installed dataset as arrays of numpy; torch is not imported.
+    """Return some rows of an installed dataset as numpy arrays, without importing torch.
 
     Raises:
-        DatasetNotInstalled: it is known, but not under this root.
-        UnknownDataset: no recipe and no folder has that name.
-        UsageError: there is no such row, trajectory or column, or no memory for so many rows.
-        DamagedDataset: its files are not what its manifest says.
+        DatasetNotInstalled: the dataset is not installed.
+        UnknownDataset: no recipe and no folder has this name.
+        UsageError: a row, trajectory or column does not exist, or the rows need too much memory.
+        DamagedDataset: its files differ from its manifest.
     """
     from datasets_cli.schema.trajectories import numbers_of  # with numpy
 
@@ -146,7 +146,7 @@ def peek(call: PeekCall) -> PeekedRows:
 
 
 def _rows(call: PeekCall, dataset: DatasetArrays) -> tuple[int, int]:
-    """Return the first row, and one more than the last."""
+    """Return the first row and the end."""
     rows, of = range(len(dataset)), dataset.id
     if (number := call.trajectory) is not None:
         rows, of = trajectory_rows(dataset, number), f"trajectory {number} of {of}"
@@ -162,10 +162,15 @@ def trajectory_rows(dataset: DatasetArrays, number: int) -> range:
 
 
 def check_below(name: str, number: int, count: int, noun: str, of: str) -> None:
-    """Refuse a number that is not below a count of things that something has."""
+    """Reject a number that is not below the count of the rows or trajectories."""
     if number >= count:
         known = f"expected 0 to {count - 1:,}: {of} has {counted(count, noun)}."
-        raise UsageError(f"{argument(name)} is {number:,}; {known}")
+        raise OutOfRange(
+            f"{argument(name)} is {number:,}; {known}",
+            argument=name,
+            expected=range(count),
+            found=number,
+        )
 
 
 def _columns(
@@ -184,7 +189,7 @@ def _columns(
         if dtype == TEXT:
             return PeekedColumn(key, dtype, shape, rows[key].tolist())
         values = plain_numbers(rows[key])
-        # Where None: pairs of numbers in one byte, as they are stored.
+        # None stands for pairs of numbers packed in one byte.
         return PeekedColumn(key, dtype, shape, rows[key].view("u1") if values is None else values)
 
     return tuple(map(column, keys))

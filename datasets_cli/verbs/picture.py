@@ -14,7 +14,7 @@ STYLE: dict[Any, Any] = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), GREY),
     **dict.fromkeys(("xtick.color", "ytick.color"), GREY),
     **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
-    **dict.fromkeys(("text.usetex", "text.parse_math"), False),  # a name is no formula
+    **dict.fromkeys(("text.usetex", "text.parse_math"), False),  # a name is not a formula
     "svg.fonttype": "none",
     "svg.hashsalt": "rlds",  # the same chart is the same file
 }

@@ -1,4 +1,4 @@
-"""Plotting what is in a dataset, or in two, one over the other."""
+"""Plots of one dataset, or of two over each other."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ KINDS: tuple[str, ...] = get_args(Kind)
 
 @dataclass(frozen=True)
 class PlotCall(InstalledId):
-    """What ``plot`` takes.
+    """The arguments of ``plot``.
 
     Args:
-        other: a second dataset, which is drawn over the first one.
-        kind: what is drawn: how many trajectories have which return, length or end, how many rows
-            which reward, or where each number of the actions or observations is.
-        out: the file to draw, a .png or .svg; nothing is drawn where None.
-        force: replace a file that is there.
+        other: id of a second dataset, drawn over the first.
+        kind: the quantity: histograms of the returns, lengths or ends of trajectories, or of the
+            rewards of rows, or the range of each number of the actions or observations.
+        out: the .png or .svg file to write; by default none.
+        force: replace an existing file.
     """
 
     other: str | None = field(
@@ -54,15 +54,15 @@ class PlotCall(InstalledId):
 
 @takes_fields(PlotCall)
 def plot(call: PlotCall) -> Chart:
-    """Return what a plot of a dataset or two shows, and draw it into a file.
+    """Return the numbers of a plot of one or two datasets, and draw it into a file.
 
-    It comes from the tables of trajectories and the statistics of columns, which are made and kept
-    where there are none yet. A file needs matplotlib.
+    The numbers come from cached tables of trajectories and statistics of columns, which are
+    computed if missing. A file requires matplotlib.
 
     Raises:
-        DatasetNotInstalled: one is known, but not under this root.
-        UsageError: there is no finite number to plot, the file is there already or has another
-            ending, or matplotlib is not installed.
+        DatasetNotInstalled: a dataset is not installed.
+        UsageError: no number is finite, the file exists or has another ending, or matplotlib is
+            not installed.
     """
     from datasets_cli.verbs.plot_values import chart_of  # numpy
 

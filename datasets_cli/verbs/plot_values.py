@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from datasets_cli.core.progress import Silent
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UnknownKey, UsageError
 from datasets_cli.preprocessing.columns import KnownColumns
 from datasets_cli.project.statistics import (
     load_measures,
@@ -36,7 +36,7 @@ SPREAD = "thin: all, thick: 80 %, dash: median"
 
 
 def chart_of(kind: str, datasets: Sequence[DatasetArrays], root: CacheRoot) -> Chart:
-    """Return what a plot of a kind shows; tables that are not there yet are made and kept."""
+    """Return the numbers of a plot; missing tables are computed and cached."""
     if kind == "ends":
         return _ends(datasets, root)
     if kind in ("returns", "reward"):
@@ -55,7 +55,13 @@ def _of_trajectories(dataset: DatasetArrays, name: str, root: CacheRoot) -> np.n
     columns = trajectory_columns(dataset, root)
     if name not in columns:
         known = ", ".join(columns)
-        raise UsageError(f"The trajectories of {dataset.id} have no {name}. They have: {known}.")
+        raise UnknownKey(
+            f"The trajectories of {dataset.id} have no {name}; they have {known}.",
+            argument="kind",
+            id=dataset.id,
+            expected=[*columns],
+            found=name,
+        )
     return columns[name]
 
 
@@ -120,7 +126,12 @@ def _histogram(
 
 def _check_any(dataset: DatasetArrays, kind: str, num_values: int) -> None:
     if not num_values:
-        raise UsageError(f"There is nothing to plot: {dataset.id} has no finite {kind}.")
+        raise UsageError(
+            f"Nothing to plot: {dataset.id} has no finite {kind}.",
+            argument="kind",
+            id=dataset.id,
+            found=kind,
+        )
 
 
 def _bins(values: np.ndarray) -> tuple[np.ndarray, list[str]]:
@@ -139,8 +150,11 @@ def _bins(values: np.ndarray) -> tuple[np.ndarray, list[str]]:
 def _check_span(low: float, high: float) -> None:
     if max(-low, high) > LARGEST:
         raise UsageError(
-            f"Values from {low:g} to {high:g} are too far apart to plot: none may be beyond "
-            f"{LARGEST:g}. See: rlds stats"
+            f"Values from {low:g} to {high:g} cannot be plotted; expected magnitudes of at most "
+            f"{LARGEST:g}.",
+            expected=LARGEST,
+            found=(low, high),
+            advice="See: rlds stats",
         )
 
 
@@ -181,8 +195,10 @@ def _measures_below(dataset: DatasetArrays, name: str, root: CacheRoot) -> np.nd
             if each.key in keys
         )
         raise UsageError(
-            f"There is nothing to plot: {name} of {dataset.id} has no numbers that are measured: "
-            f"{types}. Of frames see: rlds render"
+            f"Nothing to plot: {name} of {dataset.id} has no numeric column: {types}.",
+            id=dataset.id,
+            key=name,
+            advice="For frames, see: rlds render",
         )
     if (measures := load_measures(manifest, root)) is None:
         _, measures = make_tables(dataset, root, Silent())

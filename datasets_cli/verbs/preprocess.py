@@ -50,11 +50,11 @@ class PreprocessCall(ColumnsCall, Workers, ProgressOptions):
 
 @dataclass(frozen=True)
 class RunCall(ProgressOptions, Workers, RootOptions):
-    """What ``run_plan`` takes.
+    """The arguments of ``run_plan``.
 
     Args:
-        plan: what ``plan_preprocess`` returned.
-        on_result: called with each dataset as soon as it is made, or could not be.
+        plan: the result of ``plan_preprocess``.
+        on_result: called with the result of each dataset as soon as it is written or failed.
     """
 
     plan: PreprocessPlan
@@ -78,11 +78,11 @@ class JoinCall(OwnOptions):
 
 @takes_fields(JoinCall)
 def join_datasets(call: JoinCall) -> InstalledDataset:
-    """Write the rows of several installed datasets, one after the other, into one dataset.
+    """Concatenate the rows of installed datasets into one new dataset.
 
     Raises:
-        DatasetNotInstalled: one of them is not there.
-        UsageError: as ``Mixture`` and ``Mixture.preprocess``: their columns differ, for example.
+        DatasetNotInstalled: a dataset is not installed.
+        UsageError: as in ``Mixture`` and ``Mixture.preprocess``, for example if columns differ.
     """
     from datasets_cli.replay.mixing.mixture import Mixture
     from datasets_cli.replay.storages.dataset import open_storage
@@ -135,15 +135,15 @@ def preprocess_columns(call: ColumnsCall) -> DerivedColumns:
 
 @dataclass(frozen=True)
 class PreparationCall(RootOptions):
-    """What ``plan_preprocess`` takes.
+    """The arguments of ``plan_preprocess``.
 
     Args:
-        step: a function over one installed dataset or several. None plans all that is due: the
-            steps of ``rlds.toml`` whose result is missing, or was made by another function, with
-            other arguments or of other data; killed conversions whose raw files are complete; and
-            the tables of every dataset that has none.
-        ids: ids and globs of installed datasets whose tables alone are due; without a step.
-        folder: with ``rlds.toml`` and the modules of functions; the working directory by default.
+        step: a function over installed datasets. None plans all pending work: the steps of
+            ``rlds.toml`` whose result is missing or was written by another function, with other
+            arguments or from other data; interrupted conversions whose raw files are complete;
+            and missing tables of datasets.
+        ids: ids or globs of installed datasets whose tables to compute; without a step.
+        folder: the folder of ``rlds.toml`` and of the functions; the working directory by default.
     """
 
     step: PreprocessStep | None = None
@@ -154,11 +154,11 @@ class PreparationCall(RootOptions):
 
 @takes_fields(PreparationCall)
 def plan_preprocess(call: PreparationCall) -> PreprocessPlan:
-    """Return all preparation that is due here, or what one step is to make; imports no user code.
+    """Return the plan of all pending work, or of one step, without importing user code.
 
     Raises:
-        UsageError: ``rlds.toml`` is not what it must be.
-        UnknownDataset: an input is not known, or its glob matches nothing.
+        UsageError: ``rlds.toml`` is invalid.
+        UnknownDataset: an input is unknown, or its glob matches nothing.
     """
     from datasets_cli.project.plan import make_plan
 
@@ -167,11 +167,11 @@ def plan_preprocess(call: PreparationCall) -> PreprocessPlan:
 
 @takes_fields(RunCall)
 def run_plan(call: RunCall) -> PreprocessResults:
-    """Make what is due of a plan, in its order; this imports and runs the functions of its folder.
+    """Do the work of a plan in its order; this imports and runs functions of its folder.
 
     Raises:
-        RldsError: the one dataset that is due cannot be made.
-        PartialFailure: some of several cannot; ``results`` has the others, and why.
+        RldsError: the only dataset cannot be written.
+        PartialFailure: some datasets cannot be written; ``results`` has all results.
     """
     from datasets_cli.project.run import run_all
 

@@ -39,22 +39,22 @@ TABLES = "tables"
 ROWS = "rows of a buffer"
 UNFINISHED = "unfinished file"
 CONTINUED = frozenset({DOWNLOAD, RUN, RECORDED})
-"""What the command that was interrupted takes up again."""
+"""The kinds of leftovers that repeating the interrupted command continues."""
 
 
 @dataclass(frozen=True)
 class Leftover(JsonForm):
-    """A folder or file that a process left and no installed dataset needs.
+    """A leftover folder or file that no installed dataset needs.
 
     Args:
         kind: ``"staging"``, ``"trash"``, ``"download"``, ``"raw files"``, ``"preprocess run"``,
             ``"recording"``, ``"tables"``, ``"rows of a buffer"`` or ``"unfinished file"``.
         path: the folder, or the file.
-        size_bytes: of its files.
-        age_days: since anything in it was written.
-        id: of the dataset that it belongs to, where that is known.
-        deleted: whether it is gone.
-        kept: why it stays; empty where it does not.
+        size_bytes: the size of its files.
+        age_days: the days since the last write.
+        id: the id of its dataset, if known.
+        deleted: whether it was deleted.
+        kept: the reason why it was not deleted, or empty.
     """
 
     JSON = "kind path bytes=size_bytes age_days=_days id|null deleted kept|null"
@@ -74,15 +74,15 @@ class Leftover(JsonForm):
 
 @dataclass(frozen=True)
 class PruneCall(RootOptions):
-    """What ``prune`` takes.
+    """The arguments of ``prune``.
 
     Args:
-        folders: where killed commands left unfinished files, beside the cache root: exports,
-            pictures, pages. By default the working folder.
-        older_than_days: what can be continued, interrupted downloads, recordings and preprocess
-            runs, goes only where nothing was written to it for so many days.
-        raw: also delete raw files of installed datasets, which a download kept.
-        dry_run: delete nothing, and return what would be deleted, and why the rest stays.
+        folders: folders to search for unfinished exports, pictures and pages, in addition to the
+            cache root; by default the working folder.
+        older_than_days: delete interrupted downloads, recordings and preprocess runs, which can
+            be continued, only after so many days without a write.
+        raw: also delete the raw files of installed datasets.
+        dry_run: return the leftovers without deleting them.
     """
 
     folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = field(
@@ -120,15 +120,29 @@ def prune(call: PruneCall) -> list[Leftover]:
     days = call.older_than_days
     if not days >= 0:
         name = argument("older_than_days")
-        raise UsageError(f"{name} is {days:g}; expected a number of days, 0 or more.")
+        raise UsageError(
+            f"{name} is {days:g}; expected a number of days, 0 or more.",
+            argument="older_than_days",
+            expected="a number of days, 0 or more",
+            found=days,
+        )
     place = CacheRoot(call.chosen_config().root)
     if link := broken_link(place.path / "datasets"):
-        raise UsageError(f"What is installed is not known: {link}. Is its disk mounted?")
+        raise UsageError(
+            f"The installed datasets cannot be listed: {link}.",
+            path=place.path / "datasets",
+            advice="Is its disk mounted?",
+        )
     given = call.folders
     folders = [*map(Path, [given] if isinstance(given, str | os.PathLike) else given)]
     for folder in folders:
         if not folder.expanduser().is_dir():
-            raise UsageError(f"'{folder}' {no_folder(folder)}. Give folders to look in.")
+            raise UsageError(
+                f"'{folder}' {no_folder(folder)}.",
+                argument="folders",
+                path=folder,
+                advice="Pass existing folders.",
+            )
     outside = (*_unfinished(folder.expanduser().glob(".*") for folder in folders), *_temporary())
     leftovers = [
         _judged(each, place, days, call.raw) for each in (*find_leftovers(place), *outside)
@@ -139,8 +153,8 @@ def prune(call: PruneCall) -> list[Leftover]:
 
 
 def find_leftovers(root: CacheRoot) -> list[Leftover]:
-    """Return all that no installed dataset needs, without what a running process writes now."""
-    # Only what is named or noted as this program does: the root may be a folder with more in it.
+    """Return all leftovers, except those that a running process writes."""
+    # Only names of this program: the cache root may contain other files.
     return [
         *(leftover_of(STAGING, path) for path in root.staged()),
         *(leftover_of(TRASH, path, _id_in(path)) for path in root.trashed()),
@@ -213,7 +227,7 @@ def _looked_at_again(leftover: Leftover, root: CacheRoot) -> Leftover:
 @contextmanager
 def _lock(leftover: Leftover, root: CacheRoot) -> Iterator[None]:
     with ExitStack() as locks:
-        # No running process made what has no id. A run of preprocess may replace a derived dataset.
+        # Running processes give their files an id. A preprocess run may replace a derived dataset.
         if leftover.id and leftover.kind != RUN:
             locks.enter_context(locked(root.lock(leftover.id), leftover.id, 0.0))
         if leftover.kind in (RUN, TRASH) and leftover.id:

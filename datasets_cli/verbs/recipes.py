@@ -1,4 +1,4 @@
-"""Recipes: which there are, whose they are, and a file to begin one with."""
+"""Recipes: list, description, template and check."""
 
 from __future__ import annotations
 
@@ -91,11 +91,11 @@ class RecipeInfo(JsonForm):
     """A recipe, and where it comes from.
 
     Args:
-        family: of its datasets.
+        family: the name of its family.
         source: ``"package"``, of this program; ``"file"``, a user's own; or ``"entry point"``, of
             another package.
         place: its file, or the package and the name that it registered.
-        num_datasets: of its catalogue.
+        num_datasets: the number of datasets in its catalogue.
         recipe: itself; None where it cannot be loaded.
         error: why.
     """
@@ -116,10 +116,10 @@ class RecipeInfo(JsonForm):
 
 @dataclass(frozen=True)
 class FamilyCall(RootOptions):
-    """What ``recipe_info`` and ``new_recipe`` take.
+    """The arguments of ``recipe_info`` and ``new_recipe``.
 
     Args:
-        family: of datasets.
+        family: the name of a family.
     """
 
     family: str = field(metadata=FAMILY)
@@ -134,16 +134,21 @@ def list_recipes(call: RootOptions) -> list[RecipeInfo]:
 
 @takes_fields(FamilyCall)
 def recipe_info(call: FamilyCall) -> RecipeInfo:
-    """Return what is known of one recipe.
+    """Return the description of one recipe.
 
     Raises:
-        UnknownDataset: there is no such family; the message has the nearest ones.
+        UnknownDataset: the family is unknown; the message suggests similar names.
     """
     root = CacheRoot(call.chosen_config().root)
     if call.family not in families():
         near = get_close_matches(call.family, families(), 3)
         hint = f" Did you mean {', '.join(near)}?" if near else ""
-        raise UnknownDataset(f"There is no family {call.family!r}.{hint} See: rlds recipe list")
+        raise UnknownDataset(
+            f"Unknown family {call.family!r}.{hint}",
+            argument="family",
+            found=call.family,
+            advice="See: rlds recipe list",
+        )
     return _info(call.family, root)
 
 
@@ -175,12 +180,19 @@ def new_recipe(call: FamilyCall) -> RecipeInfo:
     path = config_folder() / "recipes" / f"{family}.py"
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,99}", family) or keyword.iskeyword(family):
         raise UsageError(
-            f"{family!r} cannot be a family. Expected lower-case letters, digits and _, beginning "
-            "with a letter, and no keyword of Python, since it names a module."
+            f"{family!r} is not a valid family name. It names a module: expected lower-case "
+            "letters, digits and _, a letter first, and not a Python keyword.",
+            argument="family",
+            found=family,
         )
     if family in (*families(), *OWN) or os.path.lexists(path):
         where = path if os.path.lexists(path) else "rlds recipe list"
-        raise UsageError(f"There is a family {family} already. See: {where}")
+        raise UsageError(
+            f"The family {family} exists already.",
+            argument="family",
+            found=family,
+            advice=f"See: {where}",
+        )
     write_text(path, TEMPLATE.format(family=family, path=path))
     return RecipeInfo(family, "file", str(path))
 
@@ -191,15 +203,15 @@ MOST_CALLED = 20
 
 @dataclass(frozen=True)
 class CheckedRecipe(JsonForm):
-    """A recipe in which no fault was found.
+    """A recipe that passed its check.
 
     Args:
-        family: of its datasets.
+        family: the name of its family.
         path: its file.
-        num_datasets: of its catalogue.
-        id: of the dataset that was read; empty where no files were given.
-        report: of the check of every row of that; None where none was read.
-        notes: of what was read, such as steps that are no rows.
+        num_datasets: the number of datasets in its catalogue.
+        id: the id of the dataset that was read, or empty.
+        report: the deep check of that dataset, or None.
+        notes: remarks on that dataset, such as dropped steps.
     """
 
     JSON = "family path num_datasets id|null deep=report? notes"
@@ -214,13 +226,13 @@ class CheckedRecipe(JsonForm):
 
 @dataclass(frozen=True)
 class CheckRecipeCall(ProgressOptions, RootOptions):
-    """What ``check_recipe`` takes.
+    """The arguments of ``check_recipe``.
 
     Args:
-        file: of the recipe, or its folder.
-        source: a folder with the files of one dataset, which is read and checked row by row, and
-            not kept.
-        dataset: its name, without the family; the first of the catalogue by default.
+        file: recipe file, or the folder that contains it.
+        source: folder with the raw files of one dataset, which are read and checked row by row,
+            and not installed.
+        dataset: the name of that dataset without its family; by default the first.
     """
 
     file: str | os.PathLike[str] = field(
@@ -248,18 +260,22 @@ class CheckRecipeCall(ProgressOptions, RootOptions):
 
 @takes_fields(CheckRecipeCall)
 def check_recipe(call: CheckRecipeCall) -> CheckedRecipe:
-    """Load a recipe, call its functions, read one dataset where its files are given.
+    """Load a recipe, call its functions, and read one dataset if ``source`` is set.
 
-    This runs the code of the recipe. Nothing is installed, and no connection is opened.
+    This runs the code of the recipe. Nothing is installed, and the network is not used.
 
     Raises:
-        RldsError: the recipe raises, or returns what no recipe does; with the line.
-        SourceError: the files are not read, or their rows break a rule of the format.
-        UsageError: there is no such file.
+        RldsError: the recipe raises an error or returns an invalid value.
+        SourceError: the files cannot be read, or their rows break a rule of the format.
+        UsageError: the file does not exist.
     """
     call.chosen_config()
     if call.source is None and call.dataset is not None:
-        raise UsageError(f"{argument('dataset')} needs {argument('source')}, whose files it names.")
+        raise UsageError(
+            f"{argument('dataset')} requires {argument('source')}.",
+            argument="dataset",
+            found=call.dataset,
+        )
     path = Path(call.file).expanduser().absolute()
     with _loaded(path) as (recipe, user_call):
         listed = user_call("datasets(None)", lambda: [*recipe.datasets(None)])
@@ -275,45 +291,68 @@ def check_recipe(call: CheckRecipeCall) -> CheckedRecipe:
 
 @contextmanager
 def _loaded(path: Path) -> Iterator[tuple[Recipe, Callable[..., Any]]]:
-    """Yield the recipe of a file, which is imported for so long, and what names it in errors."""
+    """Yield the recipe of a file, which is imported for the block, and a wrapper of its calls."""
     file, family = path / "__init__.py" if path.is_dir() else path, path.stem
     if not file.is_file() or file.suffix != ".py":
         what = "is not a recipe" if path.exists() else "does not exist"
-        raise UsageError(f"{path} {what}. Give a file FAMILY.py, or its folder.")
+        raise UsageError(
+            f"{path} {what}.",
+            argument="file",
+            path=path,
+            advice="Pass a file FAMILY.py, or its folder.",
+        )
     name, whose = f"{PACKAGE}.{family}", f"recipe {family}"
     with module_of(name, path, whose) as module:
         recipe = getattr(module, "RECIPE", None)
         if not isinstance(recipe, Recipe) or recipe.family != family:
-            raise RldsError(f"{path} must define RECIPE, a Recipe with family={family!r}.")
+            raise RldsError(
+                f"{path} must define RECIPE, a Recipe with family={family!r}.",
+                path=path,
+                expected=family,
+                found=recipe,
+            )
         yield recipe, partial(call_user_code, whose, path=path)
 
 
 def _checked_entries(recipe: Recipe, entries: list[Any]) -> dict[str, CatalogueEntry]:
-    """Return the entries of a catalogue by names, which ids may have."""
+    """Return the entries of a catalogue by their names, which must be valid in ids."""
     by_name: dict[str, CatalogueEntry] = {}
     for entry in entries:
         if not isinstance(entry, CatalogueEntry) or entry.name in by_name:
             raise RldsError(
-                f"datasets(None) returns {entry!r}; expected entries with other names each."
+                f"datasets(None) returns {entry!r}; expected CatalogueEntry objects with different "
+                "names.",
+                found=entry,
             )
         check_id(f"{recipe.family}/{entry.name}")
         by_name[entry.name] = entry
     if not entries and not (recipe.unlisted or recipe.dynamic):
-        raise RldsError("datasets(None) returns no dataset, and the recipe is not unlisted=True.")
+        raise RldsError(
+            "datasets(None) returns an empty list; expected datasets, or unlisted=True.",
+            expected="datasets",
+        )
     return by_name
 
 
 def _call_with(recipe: Recipe, name: str, user_call: Callable[..., Any]) -> None:
-    """Call what takes the name of a dataset."""
+    """Call the functions that take the name of a dataset."""
     variant = user_call(f"variant({name!r}, {{}})", lambda: recipe.variant(name, {}))
     if variant != name:
-        raise RldsError(f"variant({name!r}, {{}}) returns {variant!r}; expected the name itself.")
+        raise RldsError(
+            f"variant({name!r}, {{}}) returns {variant!r}; expected {name!r}.",
+            expected=name,
+            found=variant,
+        )
     user_call(f"fallback({name!r}, {{}})", lambda: recipe.fallback(name, {}))
     user_call(f"references({name!r})", lambda: dict(recipe.references(name)))
     if recipe.resources_at is None:
         files = user_call(f"resources({name!r}, None)", lambda: [*recipe.resources(name, None)])
         if not files or not all(isinstance(each, Resource) for each in files):
-            raise RldsError(f"resources({name!r}, None) returns {files!r}; expected Resources.")
+            raise RldsError(
+                f"resources({name!r}, None) returns {files!r}; expected Resources.",
+                expected="Resources",
+                found=files,
+            )
 
 
 def _read(
@@ -323,7 +362,7 @@ def _read(
     call: CheckRecipeCall,
     told: Progress,
 ) -> CheckedRecipe:
-    """Read a dataset as a download does, into a folder that goes, and check every row."""
+    """Convert a dataset into a temporary folder, as a download does, and check every row."""
     from datasets_cli.install.fetch import raw_file, resources_of
     from datasets_cli.install.installation import stage
     from datasets_cli.store.dataset import open_dataset
@@ -331,7 +370,11 @@ def _read(
     from datasets_cli.store.manifest import write_manifest
 
     if call.dataset is None and not entries:
-        raise UsageError(f"The catalogue is empty. Name the dataset with {argument('dataset')}.")
+        raise UsageError(
+            "The catalogue is empty.",
+            argument="dataset",
+            advice=f"Name the dataset with {argument('dataset')}.",
+        )
     name = call.dataset or next(iter(entries))
     resolved = Resolved(recipe, name, entries.get(name) or recipe.find(name, None))
     options = InstallOptions(source=os.fspath(call.source or ""), accept_any=True)

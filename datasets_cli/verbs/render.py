@@ -16,19 +16,19 @@ from datasets_cli.sources.new_files import file_to_make, replacing
 
 FPS = 20
 MOST_FPS = {".gif": 50, ".png": 1000, ".mp4": 1000}
-"""A GIF counts in hundredths of a second, and viewers slow down what has less than two."""
+"""A GIF counts hundredths of a second, and viewers slow down frames shorter than two."""
 
 
 @dataclass(frozen=True)
 class RenderCall(InstalledId):
-    """What ``render`` takes.
+    """The arguments of ``render``.
 
     Args:
-        trajectory: its number, from 0 on.
-        out: the file; a .gif, a .png, which is a sheet of at most 64 of the pictures, or an .mp4.
-        columns: the column of frames; by default the first one there is.
-        fps: pictures a second; by default those of the environment, or 20.
-        force: replace a file that is there.
+        trajectory: number of the trajectory, counted from 0.
+        out: file to write: a .gif, a .png with a contact sheet of at most 64 frames, or an .mp4.
+        columns: key of the frame column; by default the first one.
+        fps: frames per second; by default the rate of the environment, or 20.
+        force: replace an existing file.
     """
 
     _: KW_ONLY
@@ -50,7 +50,7 @@ class RenderCall(InstalledId):
         metadata={
             "least": 1,
             "help": "Frames per second.",
-            "default": "those of the environment, or 20",
+            "default": "the rate of the environment, or 20",
         },
     )
     force: bool = field(default=False, metadata={"help": "Replace an existing file."})
@@ -58,16 +58,16 @@ class RenderCall(InstalledId):
 
 @dataclass(frozen=True)
 class Rendering(JsonForm):
-    """Pictures of a trajectory in a file.
+    """A rendered trajectory.
 
     Args:
-        id: of the dataset.
-        trajectory: its number.
+        id: the id of the dataset.
+        trajectory: the number of the trajectory.
         path: the file.
-        source: the columns that the pictures are of.
-        num_frames: pictures in the file.
-        fps: pictures a second that were asked for; a GIF has the nearest hundredths of a second.
-        notes: what was left out or is not exact.
+        source: the keys of the rendered columns.
+        num_frames: the number of frames in the file.
+        fps: the requested frames per second; a GIF rounds to hundredths of a second.
+        notes: remarks on omitted frames and inexact values.
     """
 
     id: str
@@ -81,23 +81,28 @@ class Rendering(JsonForm):
 
 @takes_fields(RenderCall)
 def render(call: RenderCall) -> Rendering:
-    """Write the pictures of a trajectory into a file, one for each row.
+    """Render a trajectory into a file, one frame per row.
 
-    Frames are those that are stored; in a GIF grey ones, and others of at most 256 colours, are
-    exact. A dataset without frames is shown by its environment, which is made by gymnasium and set
-    to each recorded ``qpos`` and ``qvel``: its ``env_spec`` names code to import.
+    Stored frames are used if they exist; a GIF is exact for grey frames and up to 256 colours. A
+    dataset without frames is rendered by its gymnasium environment, which is set to each recorded
+    ``qpos`` and ``qvel``; its ``env_spec`` names code to import.
 
     Raises:
-        DatasetNotInstalled: it is known, but not under this root.
-        UsageError: there is no such trajectory, there are neither frames nor states, the file is
-            there already or has another ending, or av or gymnasium is not installed.
+        DatasetNotInstalled: the dataset is not installed.
+        UsageError: the trajectory does not exist, the dataset has neither frames nor states, the
+            file exists or has another ending, or av or gymnasium is not installed.
     """
     config = call.chosen_config()
     check_numbers(call)
     path = file_to_make(call.out, (*MOST_FPS,), call.force)
     ending = path.suffix.lower()
     if (call.fps or 0) > (most := MOST_FPS[ending]):
-        raise UsageError(f"{argument('fps')} is {call.fps}; expected at most {most} in a {ending}.")
+        raise UsageError(
+            f"{argument('fps')} is {call.fps}; expected at most {most} for {ending}.",
+            argument="fps",
+            expected=most,
+            found=call.fps,
+        )
     from datasets_cli.verbs.frames import WRITERS, chosen, pictures_of  # numpy and Pillow
 
     dataset = open_installed(call.id, config)

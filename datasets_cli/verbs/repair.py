@@ -1,4 +1,4 @@
-"""Repairing damaged datasets: what is sound is left alone, what is bad is made again."""
+"""Repair of damaged datasets: intact ones stay, damaged ones are reinstalled."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ FAILED = "failed"
 
 @dataclass(frozen=True)
 class RepairedDataset(JsonForm):
-    """What became of one dataset.
+    """The result of the repair of one dataset.
 
     Args:
         id: the full id.
-        outcome: ``"sound"``, where nothing was to be done; ``"repaired"``; ``"failed"``.
-        damage: what was wrong; empty where it was sound.
-        same_content: whether the data are those that were there; None where that is not known.
-        error: why it is still damaged; None where it is not.
+        outcome: ``"sound"`` (not damaged), ``"repaired"`` or ``"failed"``.
+        damage: a description of the damage, or empty.
+        same_content: whether the data is the same as before; None if unknown.
+        error: the reason why the repair failed, or None.
     """
 
     JSON = "id outcome damage|null same_content error=_why"
@@ -65,10 +65,10 @@ class RepairedDataset(JsonForm):
 
 @dataclass(frozen=True)
 class RepairCall(ProgressOptions, InstalledIds):
-    """What ``repair`` takes.
+    """The arguments of ``repair``.
 
     Args:
-        dry_run: only verify.
+        dry_run: verify without repairing.
     """
 
     _: KW_ONLY
@@ -110,17 +110,17 @@ def _repair(text: str, config: Config, dry_run: bool, progress: Progress | None)
     try:
         verify_installed(id, config)
         return RepairedDataset(id, SOUND)
-    except DatasetNotInstalled as error:  # somebody deletes it meanwhile
+    except DatasetNotInstalled as error:  # another process has deleted it
         return RepairedDataset(id, FAILED, error=error)
     except IntegrityError as error:
         damaged = error
-    # What a newer version wrote may be whole, and would be replaced by older files.
+    # A dataset of a newer version may be intact; older files must not replace it.
     if dry_run or (isinstance(damaged, DamagedDataset) and damaged.newer):
         return RepairedDataset(id, FAILED, str(damaged), error=damaged)
     damage = str(damaged).removesuffix(f" {repair_advice(id)}")
     known = condition_of(root.dataset(id), id).manifest
     if how := _how_to_make_again(id, known):
-        unrepaired = DamagedDataset(f"{damage} {how}")
+        unrepaired = DamagedDataset(damage, id=id, advice=how)
         return RepairedDataset(id, FAILED, str(unrepaired), error=unrepaired)
     try:
         made = _make_again(id, known, copy, config, progress)
@@ -198,7 +198,7 @@ def _source_folder(known: Manifest, config: Config) -> str | None:
 def _is_repaired(id: str, known: Manifest | None, config: Config) -> bool:
     """Return whether the copy of another process is sound; refuse other data that are damaged."""
     try:
-        verify_installed(id, config)  # which refuses what was deleted meanwhile
+        verify_installed(id, config)  # fails if another process has deleted it
     except IntegrityError:
         here = condition_of(CacheRoot(config.root).dataset(id), id).manifest
         if here and known and here.content != known.content:

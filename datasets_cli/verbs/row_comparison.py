@@ -29,7 +29,7 @@ CACHED_PARTS = 6
 def compare_rows(
     first: DatasetArrays, second: DatasetArrays, known: DatasetDifference, progress: Progress
 ) -> DatasetDifference:
-    """Return the difference of two datasets: what their manifests tell, with what rows tell."""
+    """Return the difference of two datasets, from their manifests and their rows."""
     shared = shared_steps(first, second)  # None where rows are compared by their numbers
     columns = {each.column.key: each for each in known.columns}
     if shared is not None:  # other ends are other numbers of trajectories
@@ -74,7 +74,7 @@ def compare_rows(
 def _blocks(
     datasets: Sequence[DatasetArrays], keys: Iterable[Key], num: int, shared: SharedSteps | None
 ) -> Iterator[tuple[int, np.ndarray, Columns, Columns]]:
-    """Yield rows that are compared: how many with them, their numbers, and those of each."""
+    """Yield the rows to compare: the count so far, their numbers, and the rows of each dataset."""
     readers = [each.arrays_of(frozenset(keys)) for each in datasets]
     step = rows_per_block(CACHED_PARTS * max(each.row_bytes for each in datasets))
     for start in range(0, num, step):
@@ -90,7 +90,7 @@ def _blocks(
 def _num_shared(
     datasets: Sequence[DatasetArrays], known: DatasetDifference, is_other: np.ndarray
 ) -> tuple[int, int] | None:
-    """Return how many trajectories of each dataset are in the other one, too."""
+    """Return the number of trajectories of each dataset that the other contains."""
     # is_other: which trajectories are not the same in both datasets, bool `[K]`.
     keys = [each.column.key for each in known.columns if each.column.key[0] in HASHED]
     if not keys or any(each.key[0] in HASHED for each in (*known.only[0], *known.only[1])):
@@ -127,7 +127,7 @@ def _differing(first: np.ndarray, second: np.ndarray) -> np.ndarray | None:
 def _with(
     known: ColumnDifference, is_different: np.ndarray, first: np.ndarray, second: np.ndarray
 ) -> ColumnDifference:
-    """Return how a column differs, with what rows ``[n, *shape]`` of each tell that differ."""
+    """Return the difference of a column, updated with differing rows ``[n, *shape]`` of each."""
     if not known.num_different:
         row = int(is_different.argmax())
         values = [each[row : row + 1].reshape(-1) for each in (first, second)]
@@ -161,7 +161,7 @@ def _largest_difference(first: np.ndarray, second: np.ndarray, known: float) -> 
         if largest < difference.dtype.type(known):
             return known
         if np.isfinite(largest):
-            # Rounding keeps the order: the largest one is among those that are as large.
+            # Rounding keeps the order: the largest difference is among equally large ones.
             numbers, others = (each[difference == largest] for each in (numbers, others))
     difference = np.abs(numbers.astype(np.complex128) - others)
     return max(known, float(difference.max(initial=0, where=np.isfinite(difference))))

@@ -1,4 +1,4 @@
-"""Drawing a batch of a dataset: what it has in it, and how fast such batches come."""
+"""A batch drawn from a dataset: its leaves and the speed of draws."""
 
 from __future__ import annotations
 
@@ -34,17 +34,16 @@ ALPHA, BETA = 0.6, 0.4
 
 @dataclass(frozen=True)
 class SampleCall(InstalledId):
-    """What ``sample_batch`` takes.
+    """The arguments of ``sample_batch``.
 
     Args:
-        batch_size: rows of a batch.
-        sampler: how they are drawn: ``"uniform"`` with replacement, ``"epoch"`` each once,
-            ``"slice"`` as runs of rows of one trajectory, ``"priority"`` by priorities, which are
-            equal at first.
-        slice_len: rows of a slice, 32 by default.
-        format: what a batch is made of.
-        seed: of the draws.
-        bench: also measure batches a second, for this many seconds.
+        batch_size: number of rows in the batch.
+        sampler: ``"uniform"`` (with replacement), ``"epoch"`` (each row once), ``"slice"`` (runs of
+            rows of one trajectory) or ``"priority"`` (by priority, all equal at first).
+        slice_len: number of rows in a slice, 32 by default.
+        format: the library of the batch's arrays.
+        seed: seed of the draws.
+        bench: also measure batches per second, for this many seconds.
     """
 
     _: KW_ONLY
@@ -79,28 +78,38 @@ class SampleCall(InstalledId):
         check_numbers(self)
         if self.slice_len is not None and self.sampler != "slice":
             needed = argument("sampler", "slice")
-            raise UsageError(f"{argument('slice_len')} needs {needed}: other draws are of rows.")
+            raise UsageError(
+                f"{argument('slice_len')} requires {needed}.",
+                argument="slice_len",
+                expected="slice",
+                found=self.sampler,
+            )
         if self.bench is not None and not 0 < self.bench < math.inf:
-            raise UsageError(f"{argument('bench')} is {self.bench!r}; expected seconds, above 0.")
+            raise UsageError(
+                f"{argument('bench')} is {self.bench!r}; expected a number of seconds above 0.",
+                argument="bench",
+                expected="a number of seconds above 0",
+                found=self.bench,
+            )
 
 
 @dataclass(frozen=True)
 class SampledBatch(JsonForm):
-    """What a batch of a dataset has in it.
+    """A batch of a dataset.
 
     Args:
         id: the full id.
-        batch_size: rows that were asked for.
-        seed: of the draws.
-        sampler: how its rows were drawn.
-        format: what it is made of.
-        batch: ``{key joined by dots: (element type, shape)}`` of every leaf.
-        num_short: trajectories that are shorter than a slice and are never drawn.
-        texts: columns of text, which are part of a batch where ``text=True`` asks for them.
-        cold_seconds: of this batch, the first, for which the sampler works out what it needs; the
-            system may have the files in memory all the same.
-        batches_per_second: after it, the median of the runs; None where none was asked for.
-        runs: of each run.
+        batch_size: the requested number of rows.
+        seed: the seed of the draws.
+        sampler: the name of the sampler.
+        format: the library of its arrays.
+        batch: ``{key joined by dots: (dtype, shape)}`` of every leaf.
+        num_short: the number of trajectories that are shorter than a slice and are never drawn.
+        texts: the text columns, which only ``text=True`` adds to a batch.
+        cold_seconds: the time of the first batch, including the preparation of the sampler; the
+            files may be in the page cache already.
+        batches_per_second: the median of the runs, or None without ``bench``.
+        runs: the batches per second of each run.
     """
 
     id: str
@@ -116,7 +125,7 @@ class SampledBatch(JsonForm):
     runs: tuple[float, ...]
 
     def json_fields(self) -> dict[str, Any]:
-        """Return the form, whose leaves have key, element type and shape, as rows of peek do."""
+        """Return the JSON form, whose leaves have key, dtype and shape, as in ``peek``."""
         leaves = [
             {"key": name.split("."), "dtype": dtype, "shape": shape}
             for name, (dtype, shape) in self.batch.items()
@@ -126,15 +135,15 @@ class SampledBatch(JsonForm):
 
 @takes_fields(SampleCall)
 def sample_batch(call: SampleCall) -> SampledBatch:
-    """Return what a batch of an installed dataset has in it: keys, element types, shapes.
+    """Draw a batch from an installed dataset; return its keys, dtypes and shapes.
 
-    ``ExperienceReplay`` draws it, as it does for a training loop.
+    ``ExperienceReplay`` draws it, as in a training loop.
 
     Raises:
-        DatasetNotInstalled: it is known, but not under this root.
-        UnknownDataset: no recipe and no folder has that name.
-        UsageError: no such batch can be drawn of this dataset.
-        DamagedDataset: its files are not what its manifest says.
+        DatasetNotInstalled: the dataset is not installed.
+        UnknownDataset: no recipe and no folder has this name.
+        UsageError: the batch cannot be drawn from this dataset.
+        DamagedDataset: its files differ from its manifest.
     """
     slice_len, config = call.slice_len or SLICE_ROWS, call.chosen_config()
     folder, id = folder_meant(call.id, config)
@@ -203,7 +212,7 @@ def _rate(draw: Callable[[], Any], seconds: float) -> float:
 
 
 def leaves_of(batch: Any) -> Leaves:
-    """Return element type and shape of every leaf of a TensorDict or a nested dict."""
+    """Return the dtype and shape of every leaf of a TensorDict or a nested dict."""
     tree = batch if isinstance(batch, dict) else batch.to_dict()
     return {
         show_key(key): (str(leaf.dtype).removeprefix("torch."), tuple(leaf.shape))

@@ -1,8 +1,8 @@
-"""Data on this machine that was not installed: raw files that other programs fetched, and the rest.
+"""Search for local data that is not installed, such as raw files of other programs.
 
-A folder is a dataset's raw files where its path ends as the dataset's name does, or a file has the
-name of the dataset's one file, and where the recipe then finds all that it needs there. Nothing is
-read but names, sizes and what a recipe reads of its metadata, and nothing opens a connection.
+A folder holds the raw files of a dataset if its path ends with the name of the dataset, or a file
+has the name of the dataset's one file, and the recipe finds all its files there. Only names, sizes
+and the metadata that a recipe needs are read, and the network is not used.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class FoundData(JsonForm):
         kind: ``"raw files"``, which can be installed; ``"a dataset"`` of another place, which can
             be copied; ``"converted by TorchRL"`` and ``"without a manifest"``, which cannot.
         path: the folder.
-        size_bytes: of its files.
-        id: of the dataset that it has the raw files of, or that it is; empty for the other kinds.
+        size_bytes: the size of its files.
+        id: the id of the dataset or of its raw files; empty for other kinds.
         installed: whether that dataset is installed.
-        command: installs it without a download, in a shell; empty where that is not possible or not
-            needed.
-        reason: why it cannot be installed; empty where it can.
+        command: the shell command that installs it without a download; empty if that is
+            impossible or not needed.
+        reason: the reason why it cannot be installed, or empty.
     """
 
     JSON = "kind path bytes=size_bytes id|null installed command|null reason|null"
@@ -79,11 +79,11 @@ class FoundData(JsonForm):
 
 @dataclass(frozen=True)
 class ScanCall(RootOptions):
-    """What ``scan`` takes.
+    """The arguments of ``scan``.
 
     Args:
-        folders: where to look; by default the caches of Minari, D4RL and TorchRL, and what is in
-            the cache root without being a dataset.
+        folders: folders to search; by default the caches of Minari, D4RL and TorchRL, and other
+            files in the cache root.
     """
 
     folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = field(
@@ -98,7 +98,7 @@ class ScanCall(RootOptions):
 
 @takes_fields(ScanCall)
 def scan(call: ScanCall) -> list[FoundData]:
-    """Return the data on this disk that is not installed, and the command that installs it.
+    """Return the local data that is not installed, with the commands that install it.
 
     Raises:
         UsageError: a folder does not exist.
@@ -110,7 +110,12 @@ def scan(call: ScanCall) -> list[FoundData]:
     for folder, top in zip(wanted, tops, strict=True):
         if not (os.fspath(folder) and top.is_dir()):
             why = f"{os.fspath(folder)!r} {no_folder(folder)}"
-            raise UsageError(f"{why}. Give a folder that has datasets below it.")
+            raise UsageError(
+                f"{why}.",
+                argument="folders",
+                path=folder,
+                advice="Pass a folder that contains datasets.",
+            )
     names = _Names(place)
     folders_by_key: dict[tuple[Path, str], FoundData] = {}
     for top in (each.absolute() for each in tops or _usual_places(place)):
@@ -187,12 +192,12 @@ def _ends(folder: Path, id: str) -> bool:
 
 
 def _look(folder: Path, top: Path, names: _Names, root: CacheRoot) -> list[FoundData]:
-    """Return what a folder has; nothing where that is nothing of ours to say."""
+    """Return the data in a folder; empty if it is unknown to rlds."""
     files = sorted(path.name for path in folder.iterdir() if path.is_file())
     raw = [*_raw_files(folder, top, names, root, files)]
     if raw or not files:
         return raw
-    if root.path / "datasets" in folder.parents:  # also what has a tensordict's files
+    if root.path / "datasets" in folder.parents:  # including folders with the files of a tensordict
         reason = "no command of rlds opens it; move it elsewhere, or delete it"
         # Hidden folders are work under way, such as a run of preprocess.
         is_hidden = any(part.startswith(".") for part in folder.relative_to(root.path).parts)
@@ -231,7 +236,7 @@ def _copying(folder: Path, place: Path, id: str) -> str:
 def _raw_files(
     folder: Path, top: Path, names: _Names, root: CacheRoot, files: list[str]
 ) -> Iterator[FoundData]:
-    """Yield the datasets whose raw files a folder has; a file is one dataset's alone."""
+    """Yield the datasets whose raw files are in a folder. Each file belongs to one dataset."""
     free, wrong = set(files), dict[str, FoundData]()
     for id, recipe in names.candidates(folder, top, files).items():
         resources = _resources(recipe, id, folder)

@@ -1,4 +1,4 @@
-"""Normalised scores: 0 is what a random policy gets, and 100 what an expert does."""
+"""Normalised scores: a random policy has 0, an expert 100."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from datasets_cli.verbs.info import DatasetInfo, dataset_info
 
 @dataclass(frozen=True)
 class NormalisedScores(JsonForm):
-    """Returns on the scale of a dataset's reference scores.
+    """Returns, normalised by the reference scores of a dataset.
 
     Args:
         id: the full id.
-        random: the return of the reference that is 0, of a random policy.
-        expert: the return of the reference that is 100, of an expert.
-        source: where both are from.
-        returns: those that were given.
-        scores: of each, 100 * (return - random) / (expert - random).
+        random: the reference return of a random policy, whose score is 0.
+        expert: the reference return of an expert, whose score is 100.
+        source: the source of both references.
+        returns: the returns to normalise.
+        scores: the score of each, 100 * (return - random) / (expert - random).
     """
 
     id: str
@@ -75,14 +75,23 @@ def _number(value: object) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise UsageError(f"{argument('returns')} must be finite numbers, not {value!r}.")
+        raise UsageError(
+            f"{argument('returns')} must be finite numbers, not {value!r}.",
+            argument="returns",
+            expected="finite numbers",
+            found=value,
+        )
     return number
 
 
 def _score(number: float, low: float, high: float) -> float:
     score = 100 * (number - low) / (high - low)
     if not math.isfinite(score):
-        raise UsageError(f"{argument('returns')} has {number!r}, whose score is no finite number.")
+        raise UsageError(
+            f"{argument('returns')} has {number!r}, whose score is not finite.",
+            argument="returns",
+            found=number,
+        )
     return score
 
 
@@ -102,7 +111,9 @@ def _references(info: DatasetInfo) -> tuple[float, float, str]:
     if manifest:
         manifest.check_rewards("a score")
     raise UsageError(
-        f"{info.id} has no reference scores, of a random and of an expert policy, to normalise "
-        "returns by: neither its catalogue nor its publisher's file states any. Those of D4RL "
-        "have them. See: rlds list 'd4rl/*'"
+        f"{info.id} has no reference scores of a random and an expert policy: neither its "
+        "catalogue nor its publisher's file states them.",
+        id=info.id,
+        expected=("ref_min_score", "ref_max_score"),
+        advice="D4RL's datasets have them. See: rlds list 'd4rl/*'",
     )

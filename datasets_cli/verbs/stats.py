@@ -35,23 +35,23 @@ MOST_NUMBERS = 64
 
 @dataclass(frozen=True)
 class DatasetStatistics(JsonForm):
-    """Statistics of a dataset; what is not finite is None.
+    """The statistics of a dataset, with None for values that are not finite.
 
     Args:
         id: the full id.
-        content: the identity of its data.
-        num_transitions: rows.
-        num_trajectories: trajectories.
-        columns: count, mean, deviation, range, quantiles (1, 10, 50, 90 and 99 %), NaN, infinite
-            numbers of each column, all its numbers together, whether it is constant, and how often
-            each value occurs where there are at most 64.
-        numbers: of each column that was asked for, the measures of each number of a row, in order.
-        trajectories: as ``columns``, of returns, lengths and ends.
-        frames: mean and deviation of each channel of columns of frames.
-        sampled_rows: how many rows quantiles are of.
-        unmeasured: type of each column without statistics: of text, complex or packed numbers.
-        made: whether the rows were read for it now.
-        changed: what had other statistics until now; only where they were made again.
+        content: the digest of its data.
+        num_transitions: the number of rows.
+        num_trajectories: the number of trajectories.
+        columns: of all numbers of each column together: count, mean, standard deviation, range,
+            quantiles (1, 10, 50, 90 and 99 %), NaN and infinite numbers, whether it is constant,
+            and the count of each value if there are at most 64.
+        numbers: the measures of each number of a row, for each requested column.
+        trajectories: the same for returns, lengths and ends.
+        frames: mean and standard deviation of each channel of frame columns.
+        sampled_rows: the number of rows from which quantiles are computed.
+        unmeasured: the dtype of each column without statistics: text, complex or packed numbers.
+        made: whether this call read the rows.
+        changed: the columns whose statistics changed; only after ``recompute``.
     """
 
     id: str
@@ -85,7 +85,7 @@ class DatasetStatistics(JsonForm):
 
     @property
     def remarks(self) -> list[str]:
-        """What is sampled, and what is left out."""
+        """Remarks on sampled quantiles and omitted columns."""
         few = [name for name, each in self.numbers.items() if len(each["count"]) > MOST_NUMBERS]
         sampled = self.sampled_rows < self.num_transitions
         return [
@@ -94,7 +94,7 @@ class DatasetStatistics(JsonForm):
             *(f"{name} has more than {MOST_NUMBERS} numbers; --json has each." for name in few),
             *(f"{name} is not measured: it is {of}." for name, of in self.unmeasured.items()),
             *(
-                f"{name}: - stands for what is beyond the largest float64, as sums of its numbers."
+                f"{name}: - stands for values beyond the largest float64."
                 for name, each in (*self.columns.items(), *self.trajectories.items())
                 if each["count"] and None in (each["mean"], each["std"], each["quantiles"][2])
             ),
@@ -103,12 +103,12 @@ class DatasetStatistics(JsonForm):
 
 @dataclass(frozen=True)
 class StatsCall(ProgressOptions, InstalledId):
-    """What ``dataset_stats`` takes.
+    """The arguments of ``dataset_stats``.
 
     Args:
-        columns: only these, and the numbers of each; names such as ``"next.reward"``, or ``"next"``
-            for all below it; by default all columns, each as a whole.
-        recompute: read all rows again, and say which statistics were others.
+        columns: show only these columns, and each of their numbers; ``"next"`` selects its group.
+            By default all columns, each as a whole.
+        recompute: read all rows again and report statistics that have changed.
     """
 
     _: KW_ONLY
@@ -124,18 +124,18 @@ class StatsCall(ProgressOptions, InstalledId):
 
 @takes_fields(StatsCall)
 def dataset_stats(call: StatsCall) -> DatasetStatistics:
-    """Return statistics of an installed dataset; they are kept for the next time.
+    """Return the statistics of an installed dataset, and cache them.
 
     Raises:
-        UnknownDataset, DatasetNotInstalled: there is no such dataset.
-        UsageError: it has no such column, or one that is not measured.
-        DamagedDataset: its files are not as its manifest says.
+        UnknownDataset, DatasetNotInstalled: the dataset is unknown or not installed.
+        UsageError: a column does not exist or has no statistics.
+        DamagedDataset: its files differ from its manifest.
     """
     return statistics_of(call, CacheRoot(call.chosen_config().root))
 
 
 def statistics_of(call: StatsCall, root: CacheRoot) -> DatasetStatistics:
-    """Return statistics; what is made for them is kept where the root has its tables."""
+    """Return statistics from tables in the cache root, which are computed if missing."""
     config = call.chosen_config()
     folder, id = folder_meant(call.id, config)
     manifest = read_sound_manifest_of(folder, id)
@@ -178,7 +178,7 @@ def statistics_of(call: StatsCall, root: CacheRoot) -> DatasetStatistics:
 def _made(
     root: CacheRoot, folder: Path, manifest: Manifest, progress: Progress, *, again: bool
 ) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
-    """Return the summary of tables that are made now, or by another process meanwhile."""
+    """Return the summary of tables that this or another process has just computed."""
     from datasets_cli.project.statistics import make_tables  # with numpy
     from datasets_cli.store.arrays import open_arrays
 
@@ -188,7 +188,11 @@ def _made(
             return make_tables(dataset, root, progress, again=again)
     elif summary := load_summary(root, manifest.content):
         return summary, None
-    raise RldsError(f"Another process replaced {manifest.id} meanwhile. Run the command again.")
+    raise RldsError(
+        f"Another process replaced {manifest.id} during this command.",
+        id=manifest.id,
+        advice="Run the command again.",
+    )
 
 
 def _numbers(
@@ -202,8 +206,9 @@ def _numbers(
 
     if (measures := made or load_measures(manifest, root)) is None:
         raise RldsError(
-            f"The table of each number of {manifest.id} is missing or damaged. Make it again: "
-            f"rlds stats {manifest.id} --recompute"
+            f"The cached table of numbers of {manifest.id} is missing or damaged.",
+            id=manifest.id,
+            advice=f"Recreate it: rlds stats {manifest.id} --recompute",
         )
     return {
         name: {

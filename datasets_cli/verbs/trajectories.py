@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrajectoriesCall(InstalledId):
-    """What ``list_trajectories`` takes.
+    """The arguments of ``list_trajectories``.
 
     Args:
-        n: how many trajectories; fewer where there are no more.
-        start: how many come before the first one.
-        sort: the column to sort by, smallest first, such as ``"length"``; ``"-length"`` sorts
-            largest first. NaN comes last.
+        n: number of trajectories; fewer at the end.
+        start: number of trajectories to skip.
+        sort: the column to sort by, ascending, such as ``"length"``; ``"-length"`` sorts
+            descending. NaN comes last.
     """
 
     _: KW_ONLY
@@ -50,16 +50,16 @@ class TrajectoriesCall(InstalledId):
 
 @dataclass(frozen=True)
 class ListedTrajectories(JsonForm):
-    """Some trajectories of a dataset.
+    """A sorted part of the trajectories of a dataset.
 
     Args:
         id: the full id.
-        num_trajectories: of the dataset.
-        sort: the column that they are sorted by, after a ``-`` where the largest comes first.
-        start: how many come before the first one here.
+        num_trajectories: the number of trajectories of the dataset.
+        sort: the sort key, with ``-`` for descending order.
+        start: the number of trajectories before the first one.
         columns: values of each trajectory by column: ``number``, ``start``, ``length``, ``return``,
-            ``terminated``, ``truncated``, and ``success`` where it was recorded; what is not finite
-            is None.
+            ``terminated``, ``truncated``, and ``success`` if recorded; None for values that are not
+            finite.
     """
 
     id: str
@@ -71,15 +71,15 @@ class ListedTrajectories(JsonForm):
 
 @takes_fields(TrajectoriesCall)
 def list_trajectories(call: TrajectoriesCall) -> ListedTrajectories:
-    """Return trajectories of an installed dataset: where they begin, lengths, returns, ends.
+    """Return the starts, lengths, returns and ends of trajectories of an installed dataset.
 
-    What takes reading all rows is kept for the next time.
+    Values that need all rows are cached.
 
     Raises:
-        DatasetNotInstalled: it is known, but not under this root.
-        UnknownDataset: no recipe and no folder has that name.
-        UsageError: there is no such column, or its values have no order.
-        DamagedDataset: its files are not what its manifest says.
+        DatasetNotInstalled: the dataset is not installed.
+        UnknownDataset: no recipe and no folder has this name.
+        UsageError: the column does not exist, or its values cannot be sorted.
+        DamagedDataset: its files differ from its manifest.
     """
     from datasets_cli.project.statistics import trajectory_table  # with numpy
 
@@ -92,10 +92,10 @@ def list_trajectories(call: TrajectoriesCall) -> ListedTrajectories:
 def listed(
     id: str, table: Trajectories, names: Sequence[str], call: TrajectoriesCall
 ) -> ListedTrajectories:
-    """Return some columns of the trajectories that a call asks for."""
+    """Return some columns of the requested trajectories."""
     column = call.sort.removeprefix("-")
     if column == "return" and column not in [*table]:
-        table[column]  # raises an error that says why there are no returns
+        table[column]  # raises the error that explains missing returns
     check_choice("sort", column, names)
     places = _order(id, table[column], call.sort)[call.start : call.start + call.n]
     columns = {name: _plain(table[name][places]) for name in names}
@@ -103,18 +103,23 @@ def listed(
 
 
 def _order(id: str, values: np.ndarray, sort: str) -> np.ndarray:
-    """Return the positions of values in order, int64 ``[K]``; of equal ones the earlier first."""
+    """Return the positions of values in a stable order, int64 ``[K]``."""
     import numpy as np
 
     if values.ndim > 1:
         numbers = f"{list(values.shape[1:])} numbers of a trajectory of {id}"
-        raise UsageError(f"{argument('sort')}: {sort} is {numbers}, which have no order.")
+        raise UsageError(
+            f"{argument('sort')}: {sort} has {numbers}; expected one number.",
+            argument="sort",
+            expected="one number per trajectory",
+            found=list(values.shape[1:]),
+        )
     keys = values.astype(np.float64)
     return np.argsort(-keys if sort.startswith("-") else keys, kind="stable")
 
 
 def _plain(values: np.ndarray) -> list[Any]:
-    """Return values as lists, None for what is not finite."""
+    """Return values as lists, with None for values that are not finite."""
     import numpy as np
 
     plain = values.astype(object)

@@ -81,12 +81,12 @@ class VerifiedDataset(JsonForm):
 
 @dataclass(frozen=True)
 class VerifyCall(ProgressOptions, InstalledIds):
-    """What ``verify`` takes.
+    """The arguments of ``verify``.
 
     Args:
-        quick: compare sizes only, not the sha256 of every file, and open nothing.
-        deep: also read every value: offsets, the rules of the format, frames, NaN. What that finds
-            out is kept beside the datasets, and ``dataset_info`` has it.
+        quick: compare file sizes only: do not compute sha256, do not open datasets.
+        deep: also check every value: offsets, the rules of the format, frames, NaN. The report is
+            cached, and ``dataset_info`` returns it.
     """
 
     _: KW_ONLY
@@ -102,19 +102,20 @@ class VerifyCall(ProgressOptions, InstalledIds):
 
 @takes_fields(VerifyCall)
 def verify(call: VerifyCall) -> list[VerifiedDataset]:
-    """Compare every file of installed datasets with their manifests, and open them.
+    """Compare every file of installed datasets with the manifest, and open the datasets.
 
     Raises:
-        UsageError: ``quick`` and ``deep`` are both asked for.
-        IntegrityError: some are damaged; ``results`` has every dataset.
-        PartialFailure: some are not there; ``results`` has every dataset, and the others are done.
-        UnknownDataset, DatasetNotInstalled: none is there.
+        UsageError: ``quick`` and ``deep`` are both set.
+        IntegrityError: datasets are damaged; ``results`` has all results.
+        PartialFailure: datasets are not installed; ``results`` has all results.
+        UnknownDataset, DatasetNotInstalled: no dataset is installed.
     """
     config = call.chosen_config()
     if call.quick and call.deep:
         raise UsageError(
-            f"{argument('quick')} compares sizes only and {argument('deep')} reads every value. "
-            "Give one of them."
+            f"{argument('quick')} compares sizes only, but {argument('deep')} reads every value.",
+            argument="deep",
+            advice="Pass only one of them.",
         )
     results: dict[str, VerifiedDataset] = {}
     for text in named_ids(call.ids):
@@ -149,7 +150,7 @@ def _failure(results: list[VerifiedDataset]) -> RldsError | None:
         if several
     )
     kind = IntegrityError if damaged or newer else PartialFailure
-    failure = kind(f"{text} What to do is said of each.")
+    failure = kind(f"{text} See the error of each dataset.")
     failure.results, failure.__cause__ = results, causes[0]
     return failure
 
@@ -158,7 +159,7 @@ def _verify_sizes(id: str, config: Config) -> VerifiedDataset:
     condition = condition_of(CacheRoot(config.root).dataset(id), id)
     manifest = condition.sound_manifest
     if manifest is None:
-        error = DamagedDataset(condition.problem)
+        error = DamagedDataset(condition.problem, id=id)
         return VerifiedDataset(id, error=error, state=condition.state)
     return VerifiedDataset(
         id, len(manifest.files), tuple(manifest.unverified), state=manifest.state
@@ -211,7 +212,7 @@ def verify_deep(
 
 
 def _of_one_copy(text: str, config: Config, read: Callable[[Path, str], Result]) -> Result:
-    """Return what a function reads in the folder of an installed id."""
+    """Return the result of a function on the folder of an installed id."""
     id = installed_id(text, config)
     folder = CacheRoot(config.root).dataset(id)
     with raised_limits(dict(config.limits)):
@@ -219,7 +220,7 @@ def _of_one_copy(text: str, config: Config, read: Callable[[Path, str], Result])
 
 
 def _check_whole(folder: Path, id: str) -> Manifest:
-    """Return the manifest that the files of a dataset are as, wherever its folder is."""
+    """Return the manifest of a dataset after a comparison with its files."""
     from datasets_cli.store.arrays import DatasetArrays  # with numpy
 
     manifest = read_manifest_of(folder, id)
@@ -229,7 +230,10 @@ def _check_whole(folder: Path, id: str) -> Manifest:
         raise
     except OSError as error:  # such as a folder that only another user may enter
         raise DamagedDataset(
-            f"{folder} cannot be read: {error.strerror or error}. See its permissions."
+            f"{folder} cannot be read: {error.strerror or error}.",
+            id=id,
+            path=folder,
+            advice="Check its permissions.",
         ) from error
     _check_content(manifest)
     with _reading_errors(manifest):
@@ -238,7 +242,7 @@ def _check_whole(folder: Path, id: str) -> Manifest:
 
 
 def _opened(folder: Path, id: str) -> Dataset:
-    """Return a dataset whose files are its manifest's, opened with torch."""
+    """Return a dataset that matches its manifest, opened with torch."""
     from datasets_cli.store.dataset import open_dataset
 
     with _reading_errors(_check_whole(folder, id)):
@@ -247,15 +251,17 @@ def _opened(folder: Path, id: str) -> Dataset:
 
 @contextmanager
 def _reading_errors(manifest: Manifest) -> Iterator[None]:
-    """Turn what reading rows raises over a dataset that was written wrong into ours."""
+    """Turn errors of reading rows into DamagedDataset."""
     try:
         yield
     except RldsError:
         raise
     except (OSError, ValueError, LookupError, TypeError, RuntimeError) as error:
         raise DamagedDataset(
-            f"{manifest.id}: its files are as the manifest says, but cannot be read "
-            f"({type(error).__name__}: {error}). {repair_advice(manifest.id)}"
+            f"{manifest.id}: its files match the manifest but cannot be read "
+            f"({type(error).__name__}: {error}).",
+            id=manifest.id,
+            advice=repair_advice(manifest.id),
         ) from error
 
 
@@ -263,6 +269,10 @@ def _check_content(manifest: Manifest) -> None:
     computed = manifest.computed_content()
     if manifest.content != computed:
         raise DamagedDataset(
-            f"{manifest.id}: its manifest says that its content is {manifest.content}, but "
-            f"describes the content {computed}. {repair_advice(manifest.id)}"
+            f"{manifest.id}: its manifest states the content {manifest.content}, but describes "
+            f"{computed}.",
+            id=manifest.id,
+            expected=computed,
+            found=manifest.content,
+            advice=repair_advice(manifest.id),
         )

@@ -126,8 +126,8 @@ def test_code_that_raises_is_named_with_its_line(
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("rows.numbers[", "(rows.numbers + 10**6)[", "saturated-action finds rows 10000"),
-        ('frozenset([("action",)])', 'frozenset([("nope",)])', "looks at nope"),
+        ("rows.numbers[", "(rows.numbers + 10**6)[", "saturated-action reports rows 10000"),
+        ('frozenset([("action",)])', 'frozenset([("nope",)])', "reads nope"),
         ("rule.found(self.rows, ", "(self.rows, ", "expected rule.found"),
     ],
 )

@@ -67,7 +67,7 @@ def test_what_was_below_a_broken_link_is_said_to_be_left_out(
     assert datasets_cli.verify(config=config) == []
     assert f"{link} is a symbolic link" in caplog.text
     assert "what was there is left out" in caplog.text
-    with pytest.raises(UsageError, match="What is installed is not known"):
+    with pytest.raises(UsageError, match="cannot be listed"):
         datasets_cli.prune(config=config)
 
 

@@ -229,7 +229,7 @@ def test_what_another_request_works_on_for_long_is_told_and_not_waited_for(
 
 def test_a_dataset_that_nobody_knows_is_told(config: Config) -> None:
     got = ask(guarded(config), "/d/nope/nope")
-    assert got.status == 404 and "There is no dataset nope/nope." in got.text
+    assert got.status == 404 and "Unknown dataset nope/nope." in got.text
     assert ask(guarded(config), "/api/nope").json()["error"]["message"] == "There is no such page."
 
 

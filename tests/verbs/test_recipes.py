@@ -18,6 +18,7 @@ from datasets_cli.errors import DiskFull, RldsError, SourceError, UnknownDataset
 from datasets_cli.verbs.recipes import TEMPLATE
 from tests.support.disks import Disks
 from tests.support.paths import PROJECT
+from tests.support.refusals import refused
 
 Capture = pytest.CaptureFixture[str]
 
@@ -98,7 +99,7 @@ def test_a_full_disk_leaves_no_new_recipe(disks: Disks, capsys: Capture) -> None
 
 
 def test_a_check_of_a_dataset_needs_its_files_and_a_recipe_must_be_there(recipe: Path) -> None:
-    with pytest.raises(UsageError, match="dataset needs source"):
+    with refused(UsageError, argument="dataset"):
         datasets_cli.check_recipe(recipe, dataset="first-v0")
     with pytest.raises(UsageError, match="does not exist"):
         datasets_cli.check_recipe(recipe.parent / "nosuch.py")

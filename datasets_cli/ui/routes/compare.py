@@ -35,7 +35,10 @@ def _difference(page: LocalPage, id: str, other: str) -> tuple[DatasetDifference
     command = f"rlds diff {id} {other}"
     try:
         if not is_small(*manifests):
-            raise UsageError(f"Rows are too many to compare for a page. Run: {command}")
+            raise UsageError(
+                "The datasets have too many rows to compare on a page.",
+                advice=f"Run: {command}",
+            )
         return compare_datasets(id, other, progress=Silent(), config=page.config), ""
     except UsageError as error:
         return compare_manifests(*manifests), str(error)
