@@ -1,1 +1,1 @@
-"""The audit: what is wrong with published data, found in the rows by rules."""
+"""The audit: rules that find defects in the rows of published datasets."""

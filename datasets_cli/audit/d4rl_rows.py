@@ -32,7 +32,7 @@ class D4RLRows:
     # rows: int64 `[M]`, rows of the dataset in their order.
     # following: int64 `[M]`, the row whose observation is the successor of each, or `NO_ROW` where
     # that is the `next.observation` of the row itself.
-    # timeouts: bool `[M]`, whether D4RL leaves out the step after each, which is no terminal.
+    # timeouts: bool `[M]`, whether D4RL leaves out the step after each, which is not terminal.
 
     rows: np.ndarray
     following: np.ndarray
@@ -41,7 +41,7 @@ class D4RLRows:
 
 @dataclass(frozen=True)
 class FileSteps:
-    """The steps of a file, as far as its dataset tells."""
+    """The steps of a file, reconstructed from its dataset."""
 
     # rows: int64 `[S]`, the row of each step, or `NO_ROW`.
     # terminals: bool `[S]`.
@@ -53,7 +53,7 @@ class FileSteps:
 
 
 def d4rl_rows(manifest: Manifest, terminals: np.ndarray, timeouts: np.ndarray) -> D4RLRows:
-    """Return the rows that D4RL makes of the file that a dataset was made of."""
+    """Return the rows that D4RL creates from the source file of a dataset."""
     # A `UserWarning` says where the successor of a terminal, which no method uses, may be another.
     # terminals: `next.terminated` of its rows, bool `[N]`.
     # timeouts: `next.truncated` of its rows, bool `[N]`.

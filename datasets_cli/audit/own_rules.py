@@ -21,7 +21,7 @@ GROUP = "datasets_cli.rules"
 
 
 def own_rules(given: Given | Iterable[Given]) -> list[Rule]:
-    """Return the rules of the entry points of installed packages, and those that are given."""
+    """Return the rules of installed packages and the rules in ``given``."""
     rules: list[Rule] = []
     for point in entry_points(group=GROUP):
         where = f"entry point {point.name}"
@@ -54,7 +54,7 @@ def _no_rule(given: Any) -> UsageError:
 def _of_file(file: Path) -> tuple[Any, str]:
     path = file.expanduser().absolute()
     if not path.is_file() or path.suffix != ".py":
-        what = "is no Python file" if path.exists() else "does not exist"
+        what = "is not a Python file" if path.exists() else "does not exist"
         raise UsageError(
             f"{argument('rules')}: {path} {what}.",
             argument="rules",

@@ -51,14 +51,14 @@ RULES_MENDED = tuple(rule for rule in RULES if rule.name in MENDED)
 
 @dataclass(frozen=True)
 class Repairs:
-    """What is changed of a file."""
+    """The changes to a file."""
 
     changes: tuple[tuple[Finding, np.ndarray], ...]
     """Of rules whose repairs are exact, and the steps of the file that each changes, int64."""
 
     @property
     def sentences(self) -> list[str]:
-        """What is changed, a sentence each."""
+        """The changes, a sentence each."""
         return [
             f"{found.rule}, {counted(len(steps), 'step')} of the file, the first {steps[0]:,}: "
             f"{MENDED[found.rule]}"
@@ -94,7 +94,7 @@ class Repairs:
 
 
 def repairs_of(recipe: Recipe, source: Source) -> Repairs:
-    """Return the repairs of a file, which a pass over all rows tells."""
+    """Return the repairs of a file, found in a pass over all rows."""
     id = f"{recipe.family}/{source.name}"
     if recipe.deferred_frames(source):
         raise _without(id)
@@ -170,9 +170,9 @@ class _Ends:
         """Return the steps of the file, int64, whose flags are to be changed."""
         dropped = dropped_after(np.concatenate(self._cut if self.is_shifted else [NONE]))
         steps = steps_of(np.array(finding.rows, np.int64), dropped)
-        if finding.rule == "false-end":  # the flag is in the step that is no row
+        if finding.rule == "false-end":  # the flag is in the dropped step
             steps = steps + np.isin(steps + 1, dropped)
-        return steps - (finding.rule == "unflagged-reset")  # its rows begin what the flag ends
+        return steps - (finding.rule == "unflagged-reset")  # its rows start after the flag
 
 
 def _with_ends(
@@ -198,7 +198,7 @@ def _with_next_rewards(blocks: Iterable[Block]) -> Iterator[Block]:
         if held is not None:
             yield _with_rewards(held, block.columns[REWARD][:1])
         held = block
-    if held is not None:  # the last step of a file is no row: nothing follows it
+    if held is not None:  # the last step of a file has no row: nothing follows it
         yield _with_rewards(held, held.columns[REWARD][-1:])
 
 

@@ -1,4 +1,4 @@
-"""What an audit of a dataset found, kept among its tables."""
+"""The report of an audit of a dataset, cached with its tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEPT_ROWS = 100
 class AuditReport(JsonForm):
     """What rules found in the rows of a dataset, the gravest first."""
 
-    rules: Mapping[str, int]  # the version of each rule that was asked, by its name
+    rules: Mapping[str, int]  # the version of each rule that ran, by its name
     findings: tuple[Finding, ...]
 
     @property
@@ -34,7 +34,7 @@ class AuditReport(JsonForm):
         return self.findings[0].severity if self.findings else None
 
     def at_least(self, severity: str) -> tuple[Finding, ...]:
-        """Return the findings of this severity and graver ones."""
+        """Return the findings of at least this severity."""
         graver = [str(each) for each in SEVERITIES]
         asked = graver[: graver.index(severity) + 1]
         return tuple(each for each in self.findings if each.severity in asked)
@@ -56,7 +56,7 @@ def gravest(root: CacheRoot, content: str) -> str | None:
 
 
 def tell_wrong(folder: Path, root: CacheRoot, progress: Progress) -> None:
-    """Audit a new dataset, and tell what is wrong in its rows."""
+    """Audit a new dataset and log its defects."""
     from datasets_cli.store.arrays import open_arrays  # with numpy
 
     dataset = open_arrays(folder)

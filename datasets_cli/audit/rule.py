@@ -1,9 +1,9 @@
-"""A rule of the audit: what is looked for in the rows of installed datasets.
+"""The API of audit rules, which find defects in the rows of installed datasets.
 
-This is the one module that a rule imports. A rule is a frozen ``Rule``, and its ``begin`` returns
-what it keeps of one dataset, a ``RuleState``; the page docs/audit.md has a whole one. A file for
-``rlds audit --rules FILE`` defines ``RULES``, a tuple of rules, and so does what an entry point of
-the group ``datasets_cli.rules`` names: ``my-lab = "my_package.rules:RULES"``.
+A rule needs to import only this module. It is a frozen ``Rule``, whose ``begin`` returns its state
+for one dataset, a ``RuleState``; docs/audit.md has a complete example. A file for
+``rlds audit --rules FILE`` defines ``RULES``, a tuple of rules, like an entry point of the group
+``datasets_cli.rules``: ``my-lab = "my_package.rules:RULES"``.
 """
 
 from datasets_cli.audit.rules.finding import Finding

@@ -31,7 +31,7 @@ def audit(dataset: DatasetArrays, rules: Iterable[Rule], progress: Progress) -> 
     is_shifted = manifest.successors.get("rule") == SHIFTED
     has_empty = dataset.texts is not None and dataset.texts.has_empty
     texts = tuple(each.key for each in manifest.texts)
-    # What the publisher states of the rows of a parent is not true of those that were made of them.
+    # The publisher's statements about a parent do not apply to derived rows.
     untrue = () if manifest.parent is None else (LENGTHS, UNFINISHED, STATISTICS)
     metadata = {name: each for name, each in manifest.metadata.items() if name not in untrue}
     about = About(manifest.columns, metadata, facts_of(manifest.id), is_shifted, texts, has_empty)
@@ -47,7 +47,7 @@ def audit(dataset: DatasetArrays, rules: Iterable[Rule], progress: Progress) -> 
 def findings_of(
     about: About, rules: Iterable[Rule], rows_of: RowsOf, num_rows: int = 0
 ) -> list[Finding]:
-    """Return what rules find in rows, the gravest first; how many rows need not be known before."""
+    """Return the findings of rules in rows, the most severe first."""
     begun: list[tuple[Rule, Any, Any]] = []
     keys = frozenset[Key]()
     for rule in rules:

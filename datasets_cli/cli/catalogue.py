@@ -1,4 +1,4 @@
-"""``rlds list`` and ``info``: the datasets there are, without opening any data."""
+"""``rlds list`` and ``info``: known datasets, without opening any data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from datasets_cli.verbs.list import ListCall
 if TYPE_CHECKING:
     from datasets_cli.results import DatasetInfo, DatasetRecord, Manifest
 
-# What a narrow terminal does without, in this order.
+# The columns that a narrow terminal leaves out, in this order.
 SPARE = (">EPISODES", ">ON DISK", ">DOWNLOAD", ">STEPS")
 
 HEADINGS = {
@@ -33,9 +33,9 @@ HEADINGS = {
 LISTED = ("ID", "STATE", ">STEPS", ">EPISODES", ">DOWNLOAD", ">ON DISK", "")
 
 OF_TRAPS = ("known_traps", "trap_rules")
-"""What is known of a dataset that has lines of its own."""
+"""Facts about a dataset that get their own lines."""
 
-Fact = tuple[str, str]  # the name of what is known, and what it is
+Fact = tuple[str, str]  # name and text
 
 ColumnNames = Annotated[
     str | None,
@@ -57,7 +57,7 @@ def list_datasets(
     States: installed; unchecked (the publisher states no checksum for some file); unverified (some
     file may differ from the publisher's, after --no-verify or rlds demo --keep); newer (written by
     a newer version of rlds); damaged (files differ from the manifest); - (not installed). ON DISK
-    is the size of the data alone; rlds du adds manifests, tables and raw files.
+    is the size of the data only; rlds du adds manifests, tables and raw files.
 
     --json has every field under its name in the Python API, whatever --columns selects.
 
@@ -134,7 +134,7 @@ def _facts(about: DatasetInfo, width: int | None) -> list[str]:
     for name, text in (*_card(about), *_rest(about)):
         shown = fact(name, text, width)
         if name == "state":  # colour comes last: its codes have no width
-            shown[0] = shown[0].replace(about.state, coloured(about.state, about.state), 1)
+            shown[0] = shown[0].replace(about.state, coloured(about.state), 1)
         lines += shown
     columns = (wrapped(text, width, "", "      ") for text in _columns(about))
     return [*lines, *(line for text in columns for line in text)]
@@ -171,7 +171,7 @@ def _overview(records: list[DatasetRecord], state: State, width: int) -> list[st
 
 
 def _headings(columns: str | None) -> list[str]:
-    """Return the headings that names of columns mean."""
+    """Return the headings for names of columns."""
     headings = [HEADINGS.get(name.strip(), "") for name in columns.split(",")] if columns else []
     if not all(headings) or columns == "":
         raise UsageError(
@@ -199,7 +199,7 @@ def _cells(record: DatasetRecord, headings: Sequence[str]) -> dict[str, str]:
         ">DOWNLOAD": human_bytes(record.download_bytes),
         ">ON DISK": human_bytes(record.size_bytes) if record.installed else "-",
         "AUDIT": record.audit or "-",
-        # Why a copy is damaged; the column has no heading, for most lists have none.
+        # The reason of damage; the column has no heading because most lists do not need it.
         "": f"{record.state}: {record.problem}" if record.problem else "",
     }
     return {heading: cells[heading] for heading in headings}
@@ -224,7 +224,7 @@ def _card(about: DatasetInfo) -> Iterator[Fact]:
     for name, value in cells.items():
         if value not in (None, ""):
             # The bounds of an image space are thousands of numbers; --json has them all. A problem
-            # ends with what to do.
+            # ends with advice.
             yield name, value if name == about.state else textwrap.shorten(str(value), 400)
     yield from (("option", f"-o {o.name}={o.value}: {o.help}") for o in about.options)
 
@@ -235,13 +235,13 @@ def _rest(about: DatasetInfo) -> Iterator[Fact]:
     traps = (about.details or {}).get("known_traps", ())
     yield from _defects(about, traps)
     if manifest is None:
-        if not about.problem:  # which ends with what to do
+        if not about.problem:  # which ends with advice
             yield "install", f"rlds download {about.id}"
         return
     yield "content", manifest.content[:16]
     yield "layout", manifest.layout
     if manifest.layout == "compact":
-        # tensordict reads the other layout alone.
+        # tensordict reads only the other layout.
         yield "for load_memmap", f"rlds convert --layout ted {about.id}"
     yield from _origin(manifest)
     for note in manifest.metadata.get("notes", ()):
@@ -254,7 +254,7 @@ def _rest(about: DatasetInfo) -> Iterator[Fact]:
 
 
 def _defects(about: DatasetInfo, traps: Sequence[str]) -> Iterator[Fact]:
-    """Yield known traps and what the audit found; a line for both where they are the same."""
+    """Yield known pitfalls and the findings of the audit, without repetition."""
     rules = (about.details or {}).get("trap_rules", {})
     report = about.audited
     seen = {finding.rule: finding for finding in report.findings} if report else {}
@@ -284,7 +284,7 @@ def _columns(about: DatasetInfo) -> Iterator[str]:
 
 
 def _range(measures: Mapping[str, Any]) -> str:
-    """Return what is kept of a column's numbers."""
+    """Return the cached statistics of a column."""
     if measures["constant"] and measures["count"]:
         return f"always {measures['min']:.6g}"
     labels = {"nan": "NaN", "infinite": "infinite"}  # told where there are some

@@ -45,7 +45,7 @@ def data(context: typer.Context, *, call: GivenOptions) -> None:
             }
             for each in declared
         ]
-        lines = table(rows, state.width) or ["no data is declared: there is no table [data.NAME]"]
+        lines = table(rows, state.width) or ["rlds.toml has no [data.NAME] table"]
         state.emit([each.to_json() for each in declared], lines, [each.digest for each in declared])
 
     state.emit_all(partial(datasets_cli.declared_datasets, **call, config=state.config), emit)

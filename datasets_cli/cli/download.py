@@ -85,7 +85,7 @@ def download(
 
 
 def family_options(texts: list[str], short: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the options that ``-o`` and the short forms give."""
+    """Return the options in ``-o`` and the short forms."""
     pairs = [_split(text) for text in texts]
     pairs += [(name, value) for name, value in short.items() if value is not None]
     options: dict[str, str] = {}
@@ -114,7 +114,7 @@ def _split(text: str) -> tuple[str, str]:
 
 
 class Outcomes:
-    """Prints the result of each dataset as soon as it is known; equal advice is printed once."""
+    """Prints the result of each dataset immediately, and equal advice once."""
 
     def __init__(self, state: State, verify: bool) -> None:
         self._state = state
@@ -194,7 +194,7 @@ def _ask(state: State, ids: Sequence[str], *, force: bool, yes: bool) -> None:
 
 
 def _record(state: State, text: str) -> DatasetRecord | None:
-    """Return what is known of a name without its family; a wrong name fails in the download."""
+    """Return the dataset of a name without family; an unknown name fails in the download."""
     try:
         return datasets_cli.dataset_info(text, config=state.config)
     except RldsError:
@@ -264,7 +264,7 @@ def _how_to_use(state: State, results: list[DemoResult]) -> list[str]:
         "From Python:",
         "  from datasets_cli import ExperienceReplay",
         f'  ExperienceReplay("{example}", batch_size=256{in_python}).sample()',
-        f"What is known of it: rlds info {example}{in_shell}",
+        f"See its metadata: rlds info {example}{in_shell}",
     ]
 
 

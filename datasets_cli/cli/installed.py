@@ -1,4 +1,4 @@
-"""``rlds path``, ``verify``, ``delete`` and ``convert``: what is installed."""
+"""``rlds path``, ``verify``, ``audit``, ``delete`` and ``convert``: installed datasets."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def _audited(audited: AuditedDataset, state: State, show: int) -> Iterator[str]:
 
 
 def _limits(results: list[AuditedDataset], state: State) -> Iterator[str]:
-    """Yield once what each rule cannot find."""
+    """Yield the limit of each rule once."""
     limits = {name: limit for each in results for name, limit in each.limits.items()}
     for name, limit in limits.items():
         yield from wrapped(f"{name}: {limit}", state.width, "", "  ")
@@ -171,10 +171,10 @@ def _limits(results: list[AuditedDataset], state: State) -> Iterator[str]:
 def _overlapping(overlap: DatasetOverlap) -> Iterator[str]:
     one, other = overlap.ids
     left_out = ", ".join(".".join(key) for key in overlap.left_out)
-    reason = f". Not compared, as both do not have it alike: {left_out}"
+    reason = f". Not compared, because the columns differ: {left_out}"
     yield f"{one} and {other}{reason * bool(left_out)}"
     if overlap.rows is None or overlap.trajectories is None:
-        yield "  they have no observations of one name, type and shape"
+        yield "  they have no observations with the same name, dtype and shape"
         return
     for unit, common in (("trajectory", overlap.trajectories), ("row", overlap.rows)):
         for id, count, total in zip(overlap.ids, common.counts, common.totals, strict=True):

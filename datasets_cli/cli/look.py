@@ -1,4 +1,4 @@
-"""``rlds diff``, ``plot``, ``stats``, ``card`` and others: what is in datasets as a whole."""
+"""``rlds diff``, ``plot``, ``render``, ``stats``, ``card`` and ``score``: whole datasets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SHOWN_CHARACTERS = 40  # of a text that differs; --json has all of it
 SHOWN_ROWS = 300  # characters, of rows that differ; --json has all
 DIFFERENT = 10
-"""What ``rlds diff`` exits with where two datasets are not equal; it is no error."""
+"""The exit code of ``rlds diff`` for different datasets, which is not an error."""
 
 
 @options_of(call=CompareCall)
@@ -62,7 +62,7 @@ def _differences(found: DatasetDifference) -> Iterator[str]:
         about = f"{found.layouts[place]}, content {found.contents[place][:16]}"
         yield f"{id}: {rows} in {trajectories}, {about}"
         if found.num_shared:
-            yield f"  trajectories that the other one has, too: {found.num_shared[place]:,}"
+            yield f"  trajectories that the other contains: {found.num_shared[place]:,}"
         for column in found.only[place]:
             if not (column.key in first and column.key in second):
                 yield f"  only here: {'.'.join(column.key)} {column.dtype} {list(column.shape)}"
@@ -109,7 +109,7 @@ def plot(context: typer.Context, *, call: GivenOptions) -> None:
     state = state_of(context)
     if state.width is None and "out" not in call and not state.json:
         for id in filter(None, (call["id"], call.get("other"))):
-            if id[:1] not in ("/", "."):  # no folder: an unknown one is told first
+            if id[:1] not in ("/", "."):  # not a folder: report an unknown id first
                 datasets_cli.dataset_path(id, config=state.config)
         raise UsageError(
             "stdout is not a terminal to plot in.",
@@ -144,7 +144,7 @@ def render(context: typer.Context, *, call: GivenOptions) -> None:
     state.emit(made.to_json(), [str(made.path)], [str(made.path)])
 
 
-# What a narrow terminal does without, in this order.
+# The columns that a narrow terminal leaves out, in this order.
 SPARE = ("CONSTANT", "INFINITE", "COUNT", "Q50", "STD", "NAN")
 
 

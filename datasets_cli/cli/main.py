@@ -55,11 +55,11 @@ PARSER_WORDS = {
     ),
     "Value error, ": "",
 }
-"""What the option parser says, and what a user understands."""
+"""Messages of the option parser, and their plain forms."""
 
 
 class _Printable(logging.Formatter):
-    """Shows the message alone; a traceback, with ``--debug``, follows it unchanged."""
+    """Formats only the message; with ``--debug``, the traceback follows unchanged."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         return printable_message(record.message)
@@ -131,7 +131,7 @@ def options(
         if context.invoked_subcommand not in ("config", "env"):
             raise
         config = load(file=ConfigFile())
-        State(config, quiet=quiet).note(f"A default stands for each setting: {error}")
+        State(config, quiet=quiet).note(f"Defaults replace all settings: {error}")
     context.obj = State(config, json=as_json, quiet=quiet)
 
 
@@ -146,9 +146,9 @@ def run() -> None:
 
 
 def _replace_closed_streams() -> None:
-    """Have a null device where the shell closed stdin or stderr.
+    """Replace a stdin or stderr that the shell closed by the null device.
 
-    Python has None there, and what is printed to None goes to stdout.
+    Python sets a closed stream to None, and ``print(file=None)`` writes to stdout.
     """
     if sys.stdin is None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - for the whole run
@@ -167,14 +167,14 @@ def main(arguments: list[str]) -> int:
             return code
         except Interrupted as interruption:
             lines = JsonLines() if as_json else PlainLines()
-            lines.note("Interrupted. What is done is kept; run the same command again.")
+            lines.note("Interrupted. Finished work is kept; run the same command again.")
             return interruption.code
         except ReaderGone:
             _drop_output()
             return 0
         except typer.Abort:
             return 1
-        except SystemExit as done:  # typer's, once a script of completion is shown or installed
+        except SystemExit as done:  # typer's, after a completion script is shown or installed
             return int(done.code or 0)
         except Exception as error:
             if debug:
@@ -194,7 +194,7 @@ def _log_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Show a warning as the command line shows its notes: not in a quiet run."""
+    """Show a warning like a note of the command line: not with --quiet."""
     if issubclass(category, UnverifiedDataset | KnownDefect):
         logger.warning("%s", str(message).partition(" To open it without")[0])
         return
@@ -202,7 +202,7 @@ def _log_warning(
 
 
 def _as_ours(error: Exception) -> RldsError:
-    """Return our error, or ours for a wrong use that the option parser found, or for a bug."""
+    """Return an RldsError: the error itself, or one for a usage error, a system error or a bug."""
     if isinstance(error, RldsError):
         return error
     if isinstance(
@@ -230,13 +230,13 @@ def _report(error: RldsError, as_json: bool) -> int:
         if as_json
         else fitting(printable_message(f"rlds: {error}"))
     )
-    with suppress(OSError):  # the exit code still says it
+    with suppress(OSError):  # the exit code still reports it
         print(text, file=sys.stderr, flush=True)
     return error.exit_code
 
 
 def _flush() -> None:
-    """Write what is still to be written, so that a full disk is told by the exit code."""
+    """Flush stdout, so a full disk changes the exit code."""
     if sys.stdout is None:  # closed by the shell
         return
     try:
@@ -248,7 +248,7 @@ def _flush() -> None:
 
 
 def _drop_output() -> None:
-    """Keep Python from complaining at its exit about output that nobody takes."""
+    """Keep Python from reporting a closed stdout at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,4 +1,4 @@
-"""``rlds record``, ``import`` and ``export``: data of one's own, in and out."""
+"""``rlds record``, ``import`` and ``export``: new datasets, and files for other tools."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def _step(step: GivenOptions, transforms: GivenOptions) -> PreprocessStep:
         raise UsageError(
             f"rlds preprocess needs {' and '.join(needed[name][0] for name in missing)}.",
             argument=missing[0],
-            advice=f"Example: {EXAMPLE}. Without any of them it does what is due. See: rlds "
+            advice=f"Example: {EXAMPLE}. Without any of them it does all pending work. See: rlds "
             "preprocess --help",
         )
     lists = {name: ",".join(each) for name, each in transforms.items() if isinstance(each, list)}
@@ -215,7 +215,7 @@ def _prepare(
     dry_run: bool = False,
     names_done: bool = False,
 ) -> None:
-    """Print a plan, do what is due, and print the folders of the results."""
+    """Print a plan, execute it, and print the folders of the results."""
     if dry_run:
         ids = [task.id for task in plan.due] + [each.id for each in plan.tables]
         state.emit({"plan": plan.to_json()}, _plan_lines(plan, state.width), ids)

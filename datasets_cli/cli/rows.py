@@ -23,7 +23,7 @@ MOST_NUMBERS, MOST_CHARACTERS = 8, 60
 
 
 def with_columns(call: GivenOptions) -> GivenOptions:
-    """Return what was given, with columns as one text: each option may have several, by commas."""
+    """Return the options with all columns in one text; each option may list several."""
     return call | ({"columns": ",".join(call["columns"])} if "columns" in call else {})
 
 
@@ -102,7 +102,7 @@ def _is_rounded(column: PeekedColumn) -> bool:
     values = np.asarray(column.values)
     if values.dtype.kind not in "fc":
         return False
-    shown = values.reshape(len(values), -1)[:, :MOST_NUMBERS].ravel()  # of more, … is told
+    shown = values.reshape(len(values), -1)[:, :MOST_NUMBERS].ravel()  # … stands for the rest
     read = np.array([*map(_item, shown.tolist())]).astype(values.dtype)
     return not np.array_equal(read, shown, equal_nan=True)
 

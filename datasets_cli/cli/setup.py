@@ -1,4 +1,4 @@
-"""``rlds env``, ``config`` and ``recipe``: the program, its settings, recipes of one's own."""
+"""``rlds env``, ``config`` and ``recipe``: the program, its settings and its recipes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def config(context: typer.Context, *, call: GivenOptions) -> None:
 def recipe_list(context: typer.Context, *, call: GivenOptions) -> None:
     """List the recipes.
 
-    Lists the recipes that ship with rlds, your own files and those of other packages.
+    Lists the recipes that ship with rlds, your own recipes, and recipes of other packages.
 
     Examples:
         rlds recipe list

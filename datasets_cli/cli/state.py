@@ -21,7 +21,7 @@ from datasets_cli.errors import DiskFull, RldsError, UsageError
 Results = TypeVar("Results")
 
 COUNTED = "with manifest, tables and raw files"
-"""What the disk space of a dataset has beside the size of its data."""
+"""The parts of the disk usage of a dataset besides its data."""
 
 ASCII: dict[int, Any] = {
     **dict.fromkeys(range(0x2500, 0x2580), "+"),  # lines, blocks, braille
@@ -31,7 +31,7 @@ ASCII: dict[int, Any] = {
 }
 """What plots are drawn with, for a terminal that has no more characters."""
 
-COLOUR = re.compile(r"(\x1b\[(?:0|3[1-3])m)")  # what begins and ends those of a state
+COLOUR = re.compile(r"(\x1b\[(?:0|3[1-3])m)")  # the colour codes of a state
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class State:
 
     config: Config
     json: bool = False  # stdout has one document, and stderr an object a line
-    quiet: bool = False  # stdout has ids or paths alone, and there are no notes
+    quiet: bool = False  # print only ids or paths, without notes
 
     def with_limits(self, texts: Sequence[str] | None) -> State:
         """Return the state with other limits, too; see ``Config.with_limits``."""
@@ -65,17 +65,17 @@ class State:
         emit(results)
 
     def say(self, lines: Sequence[str]) -> None:
-        """Print part of a result for people as soon as it is known; programs get it by ``emit``."""
+        """Print part of a result immediately for people; ``emit`` prints it for programs."""
         if not (self.json or self.quiet):
             write("\n".join(map(_printable_row, lines)))
 
     def note(self, text: str) -> None:
-        """Tell a person something that is not the result."""
+        """Print a note for people that is not part of the result."""
         if not (self.quiet or self.json):
             print(fitting(printable_message(text)), file=sys.stderr)
 
     def table(self, rows: Sequence[Mapping[str, str]], spare: Sequence[str]) -> list[str]:
-        """Return the lines of a table, and tell which columns a narrow terminal has no room for."""
+        """Return the lines of a table, and note the columns that do not fit."""
         lines = table(rows, self.width, spare)
         names = [heading.lstrip(">") for heading in spare if lines]
         if gone := [name for name in names if name not in lines[0]]:
@@ -93,12 +93,12 @@ class State:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a verb that takes time is given: what reports it, and the configuration."""
+        """The arguments of a long-running verb: its progress and the configuration."""
         return {"progress": self.progress(), "config": self.config}
 
     @property
     def interactive(self) -> bool:
-        """Whether there is a person to ask."""
+        """Whether a person can answer questions."""
         return sys.stdin.isatty() and sys.stderr.isatty()
 
     def confirm(self, question: str, *, yes: bool) -> None:
@@ -116,9 +116,9 @@ class State:
 
 
 def write(text: str) -> None:
-    """Print on stdout, now."""
+    """Print on stdout and flush."""
     try:
-        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # there may be no stdout
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # stdout may be closed
         try:
             text.encode(encoding)
         except UnicodeEncodeError:
@@ -131,7 +131,7 @@ def write(text: str) -> None:
 
 
 def output_error(error: OSError) -> RldsError:
-    """Return what it means that stdout cannot be written."""
+    """Return the error of a failed write to stdout."""
     text = f"The output cannot be written: {error.strerror or error}. Nothing else is affected."
     return DiskFull(text) if is_full(error) else RldsError(text)
 

@@ -15,8 +15,8 @@ NARROWEST = 20
 
 
 def terminal_width() -> int | None:
-    """Return the columns of the terminal that stdout is; None where it is none."""
-    # `COLUMNS` wins over what the terminal says, as everywhere.
+    """Return the width of the terminal, or None if stdout is not a terminal."""
+    # `COLUMNS` overrides the width of the terminal, as in other programs.
     if not _is_terminal():
         return None
     text = os.environ.get("COLUMNS", "")
@@ -39,18 +39,22 @@ def _is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def coloured(text: str, state: str) -> str:
-    """Return a text in the colour of a state, where there is colour."""
-    return f"\x1b[{COLOURS[state]}m{text}\x1b[0m" if state in COLOURS and has_colour() else text
+def coloured(state: str) -> str:
+    """Return the name of a state in its colour, if stdout shows colour."""
+    return _painted(state) if has_colour() else state
+
+
+def _painted(state: str) -> str:
+    return f"\x1b[{COLOURS[state]}m{state}\x1b[0m" if state in COLOURS else state
 
 
 def cut(text: str, width: int) -> str:
-    """Return a text that is at most ``width`` wide; ``…`` stands for what is left out."""
+    """Return a text of at most ``width`` columns; ``…`` replaces the rest."""
     return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
 
 
 def wrapped(text: str, width: int | None, first: str = "", rest: str = "") -> list[str]:
-    """Return the lines of a text that is broken between words, so that none is too long."""
+    """Return the lines of a text, wrapped between words."""
     if width is None:
         return [f"{first}{text}"]
     lines = textwrap.wrap(
@@ -60,7 +64,7 @@ def wrapped(text: str, width: int | None, first: str = "", rest: str = "") -> li
 
 
 def fitted(lines: Iterable[str], width: int | None) -> list[str]:
-    """Return lines of which those that are too long are broken, with what follows indented."""
+    """Return the lines with long ones wrapped and indented."""
     # Without colours, whose codes have no width.
     shown = []
     for line in lines:
@@ -71,7 +75,7 @@ def fitted(lines: Iterable[str], width: int | None) -> list[str]:
 
 
 def fitting(text: str) -> str:
-    """Return a text for stderr: broken between words where that is a terminal."""
+    """Return a text for stderr, wrapped between words if stderr is a terminal."""
     if not sys.stderr.isatty():
         return text
     width = max(NARROWEST, shutil.get_terminal_size().columns)
@@ -81,7 +85,7 @@ def fitting(text: str) -> str:
 
 
 def fact(name: str, text: str, width: int | None) -> list[str]:
-    """Return the lines of one fact: its name, and beside it what is known.
+    """Return the lines of one fact: its name, with the text beside it.
 
     >>> fact("licence", "CC BY 4.0", None)
     ['licence            CC BY 4.0']
@@ -99,7 +103,7 @@ def table(
     width: int | None = None,
     spare: Sequence[str] = (),
 ) -> list[str]:
-    """Return aligned lines under a heading, without what is spare where the width is too small."""
+    """Return aligned lines under a heading; ``spare`` columns are left out if they do not fit."""
     # A heading that begins with `>` is aligned to the right; a width of None cuts nothing.
     if not rows:
         return []
@@ -126,6 +130,7 @@ def _total(widths: Mapping[str, int]) -> int:
 def _lines(
     rows: Sequence[Mapping[str, str]], widths: Mapping[str, int], width: int | None
 ) -> Iterator[str]:
+    in_colour = has_colour()
     for row in [{heading: heading.lstrip(">") for heading in widths}, *rows]:
         cells = [
             row[heading].rjust(size) if heading.startswith(">") else row[heading].ljust(size)
@@ -135,4 +140,4 @@ def _lines(
         line = line if width is None else cut(line, width)
         # Colour comes last: its codes have no width.
         state = row.get("STATE", "")
-        yield line.replace(f"  {state}", f"  {coloured(state, state)}", 1)
+        yield line.replace(f"  {state}", f"  {_painted(state)}", 1) if in_colour else line

@@ -50,7 +50,7 @@ def _repaired(result: RepairedDataset) -> list[str]:
     if result.damage:
         lines.append(f"  {'it was damaged: ' * is_repaired}{result.damage}")
     if result.same_content is False:
-        lines.append("  its data are not those that were there: the publisher's files changed")
+        lines.append("  its data differs from before: the publisher's files have changed")
     if result.error and str(result.error) != result.damage:
         lines.append(f"  {result.error}")
     return lines
@@ -103,8 +103,8 @@ def _sum(leftovers: Sequence[Leftover], is_tried: bool) -> str:
 def du(context: typer.Context, *, call: GivenOptions) -> None:
     """Show the disk usage of each installed dataset and running work.
 
-    The size includes the manifest, tables and raw files; rlds list and rlds info show the size of
-    the data alone. Running and interrupted downloads, conversions and preprocess runs come last;
+    The size includes the manifest, tables and raw files; rlds list and rlds info show only the
+    size of the data. Running and interrupted downloads, conversions and preprocess runs come last;
     repeating their commands continues the interrupted ones.
 
     Examples:
@@ -130,7 +130,7 @@ def _usage_lines(usage: DiskUsage, width: int | None) -> list[str]:
     left = usage.leftovers
     if left:
         size = human_bytes(sum(each.size_bytes for each in left))
-        text = f"{size} are left of killed or unfinished work. See: rlds prune --dry-run"
+        text = f"{size} are leftovers of interrupted runs. See: rlds prune --dry-run"
         lines += fitted([text], width)
     lines += _activity_lines(usage, width)
     free, total = human_bytes(usage.free_bytes), human_bytes(usage.size_bytes)

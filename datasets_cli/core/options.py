@@ -1,4 +1,4 @@
-"""Options: arguments that travel together, declared once, as the fields of a frozen dataclass.
+"""Options: shared arguments, declared once as the fields of a frozen dataclass.
 
     @dataclass(frozen=True)
     class OpenOptions:          # its docstring has Args
@@ -12,15 +12,15 @@
     open_rows("demo/iris", text=True)
 
 `inspect.signature`, `help()` and type checkers see `open_rows(id: str, *, text: bool = False)`; the
-docstring gets the Args of the dataclass, and a misspelt keyword is an error that names `open_rows`.
-A method, or an `__init__`, is written `(self, options)`; of an `__init__` the class has the Args.
+docstring gets the Args of the dataclass, and the error of a misspelt keyword names `open_rows`.
+A method or an `__init__` is written `(self, options)`; a class has the Args of its `__init__`.
 
-A value that is not of the type that its field declares is a UsageError that names the argument.
+A value whose type differs from the declared one is a UsageError that names the argument.
 
-A dataclass whose bases are others, each `kw_only=True`, takes what all of them take, and `part_of`
-returns one of them: `part_of(options, PreprocessOptions)`. Its keywords stand before those of its
-bases, and what its `FIRST` names stands before both. The metadata of a field may say the `least` of
-a whole number, what to write `instead` of a wrong type, and how the command line takes it:
+A dataclass may inherit the fields of others, each `kw_only=True`; `part_of` returns the fields of
+one base: `part_of(options, PreprocessOptions)`. Its own keywords precede inherited ones, and the
+fields in `FIRST` precede both. The metadata of a field may have the `least` value of a whole
+number, advice to write `instead` of a wrong type, and the option of the command line:
 `cli/parser/fields.py`.
 """
 
@@ -71,21 +71,21 @@ KINDS: dict[object, str] = {
     Iterable: "a list",
     NoneType: "None",
 }
-"""The types that values are checked for, with their words; those of others check themselves."""
+"""The types that are checked, with their names; other types check themselves."""
 
 
 def takes_fields(
     kind: Callable[P, Options], *, documented_by: type = object
 ) -> _Taking[P, Options]:
-    """Return a decorator of a function of one dataclass that lets it take the fields instead.
+    """Return a decorator that replaces the dataclass argument of a function by its fields.
 
-    A field that the dataclass does not document has the docs of the class ``documented_by``.
+    Fields without docs in the dataclass get those of the class ``documented_by``.
     """
     return _Taking(kind, documented_by)
 
 
 def suggests_keywords(function: Callable[P, Result]) -> Callable[P, Result]:
-    """Let a call with an unknown keyword name the class, and the keyword that was meant."""
+    """Return the function with an error for unknown keywords that suggests the right one."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -99,12 +99,12 @@ def suggests_keywords(function: Callable[P, Result]) -> Callable[P, Result]:
 
 
 def part_of(options: Any, kind: type[Options]) -> Options:
-    """Return the fields of one of the bases of a dataclass, as an object of that base."""
+    """Return the fields of one base of a dataclass as an object of that base."""
     return kind(**{field.name: getattr(options, field.name) for field in fields(kind)})  # type: ignore[arg-type]
 
 
 def parameters_of(kind: type) -> list[inspect.Parameter]:
-    """Return what a dataclass takes, in order: by place, ``FIRST``, its own, those of its bases."""
+    """Return the parameters of a dataclass: positional, ``FIRST``, own, inherited."""
     places = {
         name: place
         for place, each in reversed([*enumerate(kind.__mro__)])
@@ -119,7 +119,7 @@ def parameters_of(kind: type) -> list[inspect.Parameter]:
 
 
 def check_types(options: Any) -> None:
-    """Check each field of a dataclass whose hint is made of ``KINDS`` and runtime protocols."""
+    """Check each field whose hint consists of ``KINDS`` and runtime protocols."""
     for name, kinds in _checked_fields(options.__class__):
         value = getattr(options, name)
         if isinstance(value, kinds):
@@ -139,7 +139,7 @@ def check_types(options: Any) -> None:
 
 @functools.cache
 def _checked_fields(kind: type) -> list[tuple[str, tuple[type, ...]]]:
-    """Return the fields that ``check_types`` checks, each with the types that it takes."""
+    """Return the fields that ``check_types`` checks, each with its accepted types."""
     checked = []
     for name, hint in hints_of(kind).items():
         several = isinstance(hint, UnionType) or get_origin(hint) is Union
@@ -150,7 +150,7 @@ def _checked_fields(kind: type) -> list[tuple[str, tuple[type, ...]]]:
 
 
 def hints_of(kind: type) -> dict[str, Any]:
-    """Return the types of the fields of a dataclass, but for those that only checkers know."""
+    """Return the types of the fields of a dataclass, except for types of ``TYPE_CHECKING``."""
     spaces = {
         name: vars(sys.modules[each.__module__])
         for each in reversed(kind.__mro__)
@@ -164,7 +164,7 @@ def hints_of(kind: type) -> dict[str, Any]:
 
 
 def check_choice(name: str, value: object, known: Iterable[str]) -> None:
-    """Refuse a value that is none of those that are known."""
+    """Reject a value that is not one of the known ones."""
     if value not in (words := tuple(known)):
         near = (f" Did you mean {each}?" for each in get_close_matches(str(value), words, 1))
         expected = f"expected one of {', '.join(words)}.{''.join(near)}"
@@ -185,7 +185,7 @@ def check_flags(**flags: object) -> None:
 
 
 def check_numbers(options: Any) -> None:
-    """Refuse fields that declare ``least`` and are not a whole number from that to 64 bits."""
+    """Reject fields with ``least`` that are not a whole number from it to 64 bits."""
     for field in fields(options):
         value = getattr(options, field.name)
         if "least" in field.metadata and not (value is None and "None" in str(field.type)):
@@ -202,7 +202,7 @@ def check_numbers(options: Any) -> None:
 
 
 def argument_docs(kind: type) -> dict[str, str]:
-    """Return what the docstrings of a dataclass and its bases say of each field, as lines."""
+    """Return the Args of each field in the docstrings of a dataclass and its bases."""
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):
         _, _, section = inspect.cleandoc(each.__doc__ or "").partition("\nArgs:\n")
@@ -245,18 +245,18 @@ class _Taking(Generic[P, Options]):
             owner, rest = positional[: len(first)], positional[len(first) :]
             try:
                 options = make(*rest, **named)
-            except TypeError:  # of a wrong call, or of a wrong value, or what is first has its name
+            except TypeError:  # a wrong call or value, or an owner passed by keyword
                 owner, options = bound(positional, named)
             check_types(options)
             return body(*owner, options)
 
-        # `Signature.bind` takes longer than the rest of a call: it words what is wrong.
+        # `Signature.bind` is slow, so it only explains errors.
         def bound(positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]:
             try:
                 given = signature.bind(*positional, **named).arguments
             except TypeError as error:
                 unknown = [name for name in named if name not in signature.parameters]
-                # Python names such a keyword first, and `bind` what is missing.
+                # Like Python, report an unknown keyword before missing ones.
                 reason = _unknown(unknown[0], signature) if unknown else error
                 raise TypeError(f"{_called(body, positional)}() {reason}") from None
             return tuple(given.pop(each.name) for each in first), make(**given)
@@ -293,14 +293,14 @@ class _Constructor:
 
 
 def _unknown(name: str, signature: inspect.Signature) -> str:
-    """Return what is said of a keyword that is not taken."""
+    """Return the message for an unknown keyword."""
     near = get_close_matches(name, signature.parameters, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"got an unexpected keyword argument {name!r}{hint}"
 
 
 def _called(body: Callable[..., Any], positional: tuple[Any, ...]) -> str:
-    """Return what a user called: the class that is made, which may be one derived from ours."""
+    """Return the name of the called function or class, which may be a subclass."""
     if body.__name__ == "__init__" and positional:
         return f"{type(positional[0]).__name__}.__init__"
     return body.__qualname__

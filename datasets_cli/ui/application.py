@@ -33,11 +33,11 @@ from datasets_cli.ui.local_page import FOLDER, LocalPage, json_response, page_of
 
 ROUTES = "datasets_cli.ui.routes"
 STATUS = {UnknownDataset: 404, DatasetNotInstalled: 404, UsageError: 400, IntegrityError: 409}
-"""What an error is in HTTP; any other is 409: what is on the disk changes."""
+"""The HTTP status of each error; any other is 409, because the disk may change."""
 
 
 def application(page: LocalPage) -> Starlette:
-    """Return the application that answers for a page; ``guard`` stands before it."""
+    """Return the web application of a page, which ``guard`` protects."""
     static = Mount("/static", StaticFiles(directory=FOLDER / "static"))
     app = Starlette(
         routes=[*_routes(), static],
@@ -70,7 +70,7 @@ def _failed(request: Request, error: Exception) -> Response:
 def _told(error: Exception) -> tuple[int, str]:
     """Return the status and the sentence of an error."""
     if isinstance(error, HTTPException):
-        known = {404: "There is no such page.", 405: "This page can only be read."}
+        known = {404: "This page does not exist.", 405: "This page can only be read."}
         return error.status_code, known.get(error.status_code, f"{error.detail}.")
     if isinstance(error, RldsError):
         return next((code for kind, code in STATUS.items() if isinstance(error, kind)), 409), str(

@@ -1,8 +1,8 @@
-"""The pages of datasets as files, which a browser shows without a server or a connection.
+"""Static pages of datasets, which a browser shows without a server or network.
 
 DIR/index.html                      the datasets
-    demo/pong/index.html            one: its card, and the trajectories that have a page
-    demo/pong/0.html, 0/50.png      one of those, with its numbers in it, and its frames
+    demo/pong/index.html            the card of a dataset, and its trajectories with a page
+    demo/pong/0.html, 0/50.png      a trajectory with its numbers, and its frames
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ class ExportPagesCall(RootOptions):
 
 @dataclass(frozen=True)
 class ExportedPages(JsonForm):
-    """Pages in a folder.
+    """The exported pages.
 
     Args:
-        path: the folder; its ``index.html`` is the page to begin with.
+        path: the folder; its ``index.html`` is the start page.
         ids: the datasets, by their full ids.
-        num_files: files in it.
-        size_bytes: of all of them.
-        notes: what was left out.
+        num_files: the number of files in it.
+        size_bytes: the size of all files.
+        notes: remarks on omitted data.
     """
 
     JSON = "path ids num_files bytes=size_bytes notes"
@@ -164,7 +164,7 @@ def _write(folder: Path, page: LocalPage, name: str, template: str, **values: An
 
 
 def _write_dataset(folder: Path, page: LocalPage, id: str, most: int) -> list[str]:
-    """Write the page of a dataset and those of its first trajectories; return what is left out."""
+    """Write the pages of a dataset and its first trajectories; return notes on omitted data."""
     from datasets_cli.ui.curves import frame_columns
     from datasets_cli.ui.routes.dataset import dataset_values
     from datasets_cli.ui.routes.trajectories import list_part

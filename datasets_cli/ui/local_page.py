@@ -1,4 +1,4 @@
-"""What every address of the page shares: which root it shows, what is installed, how it speaks."""
+"""State shared by all routes of the page: cache root, installed datasets, templates."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class LocalPage:
 
     @property
     def root(self) -> CacheRoot:
-        """The cache root, of which the page writes nothing: what it works out is gone with it."""
+        """The cache root, which stays unchanged; computed tables live as long as the page."""
         return CacheRoot(self.config.root, self.apart)
 
     def known_id(self, text: str) -> str:
         """Return a text that is the id of a dataset of the catalogue or of this disk."""
-        # What is no id may be the path of a folder, which `check_id` would look for.
+        # Any other text may be the path of a folder, which `check_id` would search.
         if len(text) > MOST_CHARACTERS or not re.fullmatch(IdConvertor.regex, text):
             raise UsageError(
                 f"{text[:MOST_CHARACTERS]!r} is not an id, such as d4rl/door-human-v0.",
@@ -104,11 +104,11 @@ class LocalPage:
     def render(
         self, request: Request, template: str, status_code: int = 200, **values: Any
     ) -> HTMLResponse:
-        """Return a page made of a template."""
+        """Return a page rendered from a template."""
         return HTMLResponse(self.text(template, request=request, **values), status_code)
 
     def text(self, template: str, **values: Any) -> str:
-        """Return the text of a page made of a template."""
+        """Return the text of a page rendered from a template."""
         return _templates().get_template(template).render(page=self, **values)
 
 
@@ -120,7 +120,7 @@ def page_of(request: Request) -> LocalPage:
 
 
 def json_response(document: Any, status_code: int = 200) -> Response:
-    """Return values as JSON; whoever gives numbers has None for those that are not finite."""
+    """Return values as a JSON response; callers replace numbers that are not finite by None."""
     text = json.dumps(document, default=encode, allow_nan=False)
     return Response(text, status_code, media_type="application/json")
 

@@ -151,7 +151,7 @@ class ServedPage(JsonForm):
         self, address: str, place: BoundAddress, bound: socket.socket, guard: Guard
     ) -> None:
         self.address = address
-        where = f"from every machine that reaches {place.name}; what is sent is not encrypted"
+        where = f"from every machine that reaches {place.name}; the connection is not encrypted"
         where = "on this machine alone" if _is_loopback(place.number) else where
         self.readers = f"Whoever has this address can read all of the cache root, {where}."
         self._server = _server(guard)
@@ -166,13 +166,13 @@ class ServedPage(JsonForm):
         self.close()
 
     def wait(self) -> None:
-        """Return when the page does not answer any more; an interrupt is raised meanwhile."""
+        """Return when the server has stopped; interrupts are raised while waiting."""
         self._thread.join()
         if not self._server.should_exit:
             raise RldsError("The server stopped unexpectedly.", advice="Run the command again.")
 
     def close(self) -> None:
-        """Stop answering; what is worked on is dropped."""
+        """Stop the server and drop open requests."""
         self._server.should_exit = True
         self._thread.join(SECONDS_TO_END)
 
@@ -199,7 +199,7 @@ def _server(guard: Guard) -> uvicorn.Server:
 
 
 def _bound(call: PageCall) -> socket.socket:
-    """Return a socket that listens at the address that is asked for."""
+    """Return a socket that listens at the requested address."""
     try:
         known = socket.getaddrinfo(call.host, call.port, type=socket.SOCK_STREAM)
         family, _, _, _, place = known[0]

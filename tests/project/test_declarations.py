@@ -182,7 +182,7 @@ def test_a_file_without_declarations_says_so(
 ) -> None:
     monkeypatch.chdir(declare(folder, ""))
     assert main(["data"]) == 0
-    assert "no data is declared" in capsys.readouterr().out
+    assert "rlds.toml has no" in capsys.readouterr().out
 
 
 def test_a_dataset_that_is_missing_is_named(folder: Path) -> None:

@@ -230,7 +230,8 @@ def test_what_another_request_works_on_for_long_is_told_and_not_waited_for(
 def test_a_dataset_that_nobody_knows_is_told(config: Config) -> None:
     got = ask(guarded(config), "/d/nope/nope")
     assert got.status == 404 and "Unknown dataset nope/nope." in got.text
-    assert ask(guarded(config), "/api/nope").json()["error"]["message"] == "There is no such page."
+    error = ask(guarded(config), "/api/nope").json()["error"]
+    assert error["message"] == "This page does not exist."
 
 
 def test_work_under_way_is_shown(config: Config, capsys: Capture) -> None:

@@ -108,8 +108,8 @@ def test_a_check_of_a_dataset_needs_its_files_and_a_recipe_must_be_there(recipe:
 WRONG = {
     "syntax": ("def datasets(web):", "def datasets(web)", "SyntaxError"),
     "name": ('[CatalogueEntry("first-v0")', '[nosuch("first-v0")', "in line 14: NameError"),
-    "entries": ('[CatalogueEntry("first-v0")', '["first-v0"', "expected entries"),
-    "twice": ('"second-v0"', '"first-v0"', "with other names each"),
+    "entries": ('[CatalogueEntry("first-v0")', '["first-v0"', "expected CatalogueEntry"),
+    "twice": ('"second-v0"', '"first-v0"', "with different names"),
     "an id": ('"first-v0"', '"first v0"', "cannot be a dataset id"),
     "files": ("[Resource(urls=", "[dict(urls=", "expected Resources"),
     "family": ('Recipe("lander"', 'Recipe("solar"', "family='lander'"),

@@ -1,1 +1,1 @@
-"""Rules, a file a group, and what they see, know and find."""
+"""The rules, one file a group, with their inputs, facts and findings."""

@@ -14,7 +14,7 @@ from datasets_cli.schema.columns import REWARD, Key, show_key
 from datasets_cli.store.layouts.records import is_frame
 
 MOTION = 1e-3
-"""What a number of an observation changes by at most while nothing moves, in its own unit."""
+"""The largest change of a number of an observation at rest, in its own unit."""
 IDLE_SHARE = 0.1
 """Of all steps, which is worth a note."""
 STATES = ("qpos", "qvel")
@@ -38,7 +38,7 @@ class Frozen:
 
     def observe(self, rows: AuditedRows) -> None:
         if all(self.changed.get(key) for key in self.states):
-            return  # nothing is frozen, whatever follows
+            return  # no column is frozen
         follows = ~rows.is_first if self._held else ~rows.is_first[1:]
         is_moving = np.zeros(len(follows), np.bool_)
         for key in self.keys:
@@ -100,7 +100,7 @@ class ZeroRows:
         is_zero = np.ones(len(rows), np.bool_)
         for key in self.keys:
             values = rows.columns[key].reshape(len(rows), -1)
-            is_zero &= ~values[:, :1].any(1)  # few rows are left then
+            is_zero &= ~values[:, :1].any(1)  # few rows remain
             is_zero[is_zero] = ~values[is_zero].any(1)
         self.rows.add(rows.numbers[is_zero])
         self.num_rows += len(rows)
@@ -133,7 +133,7 @@ class NotFinite:
 
 @dataclass
 class IdleSteps:
-    """Steps after which an observation is what it was before."""
+    """Steps after which an observation is unchanged."""
 
     keys: frozenset[Key]
     rows: RowNumbers = field(default_factory=RowNumbers)
@@ -146,7 +146,7 @@ class IdleSteps:
         for key in self.keys:
             values = rows.columns[key].reshape(len(rows), -1)
             held, self._held[key] = self._held.get(key, values[:1]), values[-1:].copy()
-            for numbers in (slice(1), slice(None)):  # few rows are left after the first number
+            for numbers in (slice(1), slice(None)):  # few rows remain after the first number
                 before = values[at - 1, numbers]
                 before[at == 0] = held[:, numbers]
                 at = at[(np.abs(values[at, numbers] - before) <= MOTION).all(1)]

@@ -1,4 +1,4 @@
-"""Ends: flags where nothing ends, none where the environment was reset, runs of terminals."""
+"""Ends: false flags, missing flags at resets, runs of terminals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from datasets_cli.schema.columns import TERMINATED, Key
 GAP = 3.0
 """How many times extraordinary rows must exceed ordinary ones, so that no threshold is chosen."""
 RARE = 10
-"""How many times more frequent ordinary steps must be; else what is ordinary is not known."""
+"""The minimum ratio of ordinary steps to others; below it, ordinary steps are unknown."""
 MOST_ENDS = 150_000
 """That are compared with steps; where there are more, nothing is proved."""
 
@@ -53,7 +53,7 @@ class TerminalRuns:
         self.was_terminated = bool(terminated[-1])
 
     def conclude(self, rule: Rule) -> Finding | None:
-        # In tables and bandits one step is what a trajectory is.
+        # In tables and bandits each trajectory is one step.
         return rule.found(self.rows) if self.has_longer else None
 
 
@@ -94,7 +94,7 @@ class StepSizes:
         positions, is_end, is_terminated = parts[0], parts[2][:-1], parts[3][:-1]
         self._origin = positions[0].copy() if self._origin is None else self._origin
         numbers = np.arange(first, first + len(is_end))
-        # What is not finite is no step; another rule tells it.
+        # Distances that are not finite are ignored; another rule reports them.
         steps = np.nan_to_num(np.linalg.norm(np.diff(positions, axis=0), axis=1), posinf=0.0)
         is_cut = is_end & ~is_terminated
         inside = np.where(is_end | parts[1][1:], 0.0, steps)
@@ -111,11 +111,11 @@ class StepSizes:
         self._end_rows.append(numbers[kept])
 
     def false_ends(self, rule: Rule) -> Finding | None:
-        """Return the cut ends whose next row is no farther than a step goes, and is no reset."""
+        """Return the cut ends whose next row is within a step and is not a reset."""
         steps, from_origin = self._steps_of_ends(), np.concatenate(self._ends)[:, 1]
         measure, severity = _judged(STEPS, *self._gap())
         if (self.jumps.count and severity != "wrong") or not self.ordinary:
-            return None  # what an ordinary step is, is not known: the rule on jumps tells that
+            return None  # the ordinary step is unknown: the rule on jumps reports it
         # A reset may land near an end. It is then near all other resets, too.
         is_false = (steps <= self.ordinary) & (from_origin > GAP * self.ordinary)
         false = RowNumbers()
@@ -128,11 +128,11 @@ class StepSizes:
 
     def _steps_of_ends(self) -> np.ndarray:
         steps: np.ndarray = np.concatenate(self._ends)[:, 0]
-        # The last step of a cut trajectory is no row: two lead to the next, one as far as any.
+        # The last step of a cut trajectory has no row: two steps lead to the next row.
         return steps - self.ordinary if self.is_shifted else steps
 
     def _gap(self) -> tuple[float, float]:
-        """Return the largest ordinary step, and the least of the others, or else the bound."""
+        """Return the largest ordinary step, and the smallest other step or the bound."""
         is_other = self.jumps.count * RARE > self.num_steps or not self.ordinary
         if is_other or self.num_ends > MOST_ENDS:
             return self.ordinary, 0.0  # this is not how the environment moves
@@ -180,7 +180,7 @@ class Poses:
 
 
 def _judged(measure: str, low: float, high: float) -> tuple[str, Severity]:
-    """Return the two numbers of a gap in a sentence, and what it allows to say."""
+    """Return a sentence with the two numbers of a gap, and its conclusion."""
     return (
         measure.format(low, high),
         "wrong" if high >= max(GAP * low, math.ulp(0)) else "suspicious",

@@ -52,16 +52,16 @@ class Measure:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of the environment of a dataset."""
+    """Facts about the environment of a dataset."""
 
-    terminates: bool = True  # whether an episode can end by itself, as far as that is known
+    terminates: bool = True  # whether an episode can terminate, as far as known
     tolerance: float | None = None  # how near a goal counts as reached
-    measures: tuple[Measure, ...] = ()  # how ends are told from steps
+    measures: tuple[Measure, ...] = ()  # how ends are distinguished from steps
     sources: tuple[str, ...] = ()
 
 
 def facts_of(id: str) -> Facts:
-    """Return what is known of the environment of a dataset; of a repaired one, of its source."""
+    """Return the facts about the environment of a dataset, or of the source of a repaired one."""
     facts = Facts()
     for row in facts_table():
         if re.fullmatch(row["datasets"], id.partition("~")[0]):

@@ -1,4 +1,4 @@
-"""A finding: what a rule found in the rows of a dataset."""
+"""A finding of a rule in the rows of a dataset."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ SHOWN_ROWS = 3
 
 @dataclass(frozen=True)
 class Finding(JsonForm):
-    """What a rule found in the rows of a dataset.
+    """A defect that a rule found in the rows of a dataset.
 
     Args:
-        rule: its name.
-        version: of the rule.
-        severity: ``"wrong"``, a statement about rows that needs no threshold or rests on a fact
-            of the environment; ``"suspicious"``, which rests on a threshold or has innocent
-            reasons, too; or ``"note"``.
+        rule: the name of the rule.
+        version: the version of the rule.
+        severity: ``"wrong"``: proved by the rows without a threshold, or by a fact of the
+            environment; ``"suspicious"``: depends on a threshold or may have innocent reasons;
+            or ``"note"``.
         unit: ``"row"`` or ``"trajectory"``.
-        count: how many.
-        rows: the rows, or the first row of each trajectory, as ``rlds peek`` counts them; the
-            first 100 where the finding was kept.
-        measure: the numbers that decided; empty where none did.
-        text: one sentence.
+        count: the number of rows or trajectories.
+        rows: the rows, or the first row of each trajectory, numbered as in ``rlds peek``; a cached
+            finding has the first 100.
+        measure: the deciding numbers, or empty.
+        text: a sentence.
     """
 
     rule: str

@@ -57,7 +57,7 @@ class StatedLengths:
         if NUMBER in self.keys:
             numbers = rows.columns[NUMBER].reshape(len(rows))[at]
         firsts, stops = rows.starts[trajectories], rows.starts[trajectories + 1]
-        # The last step of a trajectory that was cut off is no row.
+        # The last step of a truncated trajectory has no row.
         steps = stops - firsts + (self.is_shifted & ~rows.flag(TERMINATED)[at])
         is_known = (numbers >= 0) & (numbers < len(self.stated))
         is_right = is_known & (self.stated[np.where(is_known, numbers, 0)] == steps)
@@ -84,7 +84,7 @@ class Unfinished:
     keys: frozenset[Key] = frozenset()
 
     def observe(self, rows: AuditedRows) -> None:
-        """What is missing in the file cannot be seen in rows."""
+        """Data that is missing in the file cannot be seen in rows."""
 
     def conclude(self, rule: Rule) -> Finding | None:
         return rule.found(self.rows, f"{self.rows.count:,} of {self.num_all:,} episodes")

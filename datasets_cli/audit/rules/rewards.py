@@ -1,4 +1,4 @@
-"""Rewards: those of another row, and clipped ones under the name of unclipped ones."""
+"""Rewards: shifted by a row, or clipped under the name of unclipped rewards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rule: what it looks at, what it means, and what it finds."""
+"""A rule: its input, its state, its meaning and its findings."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ MOST_ROWS = 500_000
 
 @dataclass(frozen=True)
 class About:
-    """What rules know of a dataset before they see a row.
+    """The description of a dataset that a rule gets before its rows.
 
     Args:
-        columns: of numbers, each with ``key``, ``dtype`` and ``shape`` of a row.
-        metadata: what the publisher says of the dataset, from its manifest.
-        facts: what is known of the environment, such as ``facts.terminates``.
-        is_shifted: whether the last step of a trajectory that was cut off is no row.
-        texts: the keys of text.
-        has_empty_text: whether a text is empty.
+        columns: the numeric columns, each with ``key``, ``dtype`` and ``shape`` of a row.
+        metadata: the publisher's metadata, from the manifest.
+        facts: facts about the environment, such as ``facts.terminates``.
+        is_shifted: whether the last step of a truncated trajectory has no row.
+        texts: the keys of text columns.
+        has_empty_text: whether some text is empty.
     """
 
     columns: tuple[Column, ...]
@@ -75,14 +75,14 @@ class About:
 
 
 class RuleState(Protocol):
-    """What a rule keeps of the rows of one dataset so far, at most 8 MB."""
+    """The state of a rule after the rows of one dataset so far, at most 8 MB."""
 
     @property
     def keys(self) -> frozenset[Key]:
         """The columns that it looks at."""
 
     def observe(self, rows: AuditedRows) -> None:
-        """Look at the next rows; they come in order, and a trajectory may go on in the next."""
+        """Process the next rows, in order; a trajectory may continue in the following call."""
 
 
 @dataclass(frozen=True)
@@ -91,18 +91,18 @@ class Rule(JsonForm):
 
     Args:
         name: words with hyphens.
-        version: raised whenever the rule may find something else in the same rows.
-        severity: the gravest that its findings have: ``"wrong"``, ``"suspicious"`` or ``"note"``.
-        repair: ``"A"``, exact from the file; ``"B"``, a view is offered; ``"C"``, told only, as
-            are all rules that do not come with this program.
-        errata: the numbers of the errata that it finds.
-        source: where the defect was told first.
-        meaning: one sentence, true of the rows that are found.
-        limit: what it cannot find, and why, in one sentence.
-        begin: returns a new state, or None where a dataset has nothing that it looks at.
-        unit: what it counts: ``"row"``, or ``"trajectory"``, by its first row.
-        conclude: returns what was found, of the state after the last rows: ``rule.found(...)`` or
-            None. A state has a ``conclude(rule)`` where the rule does not give another one.
+        version: increased whenever the findings in the same rows may change.
+        severity: the most severe of its findings: ``"wrong"``, ``"suspicious"`` or ``"note"``.
+        repair: ``"A"``: exact, from the file; ``"B"``: by a view; ``"C"``: report only, as for all
+            rules of users.
+        errata: the numbers of the errata that it detects.
+        source: the first report of the defect.
+        meaning: a sentence that is true of the reported rows.
+        limit: a sentence on defects that it cannot detect, and why.
+        begin: returns a new state, or None if the rule does not apply to the dataset.
+        unit: the counted unit: ``"row"``, or ``"trajectory"``, by its first row.
+        conclude: returns the finding for the state after the last rows: ``rule.found(...)`` or
+            None. The default is the method ``conclude(rule)`` of the state.
     """
 
     JSON = "name version severity repair errata source meaning unit limit|null"
@@ -158,7 +158,7 @@ def rule(
     begin: Callable[[About], RuleState | None],
     conclude: Callable[[Any, Rule], Finding | None] | None = None,
 ) -> Rule:
-    """Return the rule of this name; what is told of it stands in ``rules.tsv``."""
+    """Return the rule of this name, described in ``rules.tsv``."""
     told: dict[str, Any] = {**_table()[name], "begin": begin, "conclude": conclude}
     errata = tuple(int(number) for number in told["errata"].split(",") if number)
     return Rule(**{**told, "version": int(told["version"]), "errata": errata})

@@ -14,7 +14,7 @@ from datasets_cli.schema.columns import TERMINATED, Key
 
 TIMESTAMP: Key = ("info", "timestamp")
 FEWEST = 10
-"""Trajectories of one length from which on that is no accident."""
+"""The number of trajectories of equal length that rules out chance."""
 
 
 @dataclass

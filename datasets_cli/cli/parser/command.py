@@ -111,12 +111,12 @@ def _as_typed(ctx: Any, name: str, value: str) -> str:
 
 
 def help_width() -> int:
-    """Return the columns that help has; typer would take 50 of a narrower terminal."""
+    """Return the width of help; typer would use 50 columns on a narrower terminal."""
     return max(FEWEST_COLUMNS, min(MOST_COLUMNS, shutil.get_terminal_size().columns))
 
 
 def write_options(parameters: Iterable[Any], context: Any, formatter: Any) -> None:
-    """Write arguments and options with what they mean."""
+    """Write arguments and options with their help."""
     records = [(each, each.get_help_record(context)) for each in parameters]
     for title, kind in (("Arguments", "argument"), ("Options", "option")):
         rows = [record for each, record in records if record and each.param_type_name == kind]
@@ -125,14 +125,14 @@ def write_options(parameters: Iterable[Any], context: Any, formatter: Any) -> No
 
 
 def write_pairs(formatter: Any, title: str, rows: list[tuple[str, str]]) -> None:
-    """Write names with what they mean: beside them, or below them on a narrow terminal."""
+    """Write names with their descriptions: beside them, or below on a narrow terminal."""
     if rows:
         with formatter.section(title):
             formatter.write_dl(rows, col_max=30 if formatter.width >= BESIDE_COLUMNS else 4)
 
 
 def _wrapped(text: str, width: int, rest: str) -> str:
-    # No name of an option is broken at a hyphen.
+    # Names of options are not broken at hyphens.
     lines = textwrap.wrap(
         text, width, initial_indent="  ", subsequent_indent=rest, break_on_hyphens=False
     )

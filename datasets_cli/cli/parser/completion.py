@@ -1,7 +1,7 @@
-"""What the Tab key offers: ids, families, layouts, formats; fast, and without a word of error.
+"""Completions for the Tab key: ids, families, layouts and formats; fast, and silent on errors.
 
-The script that ``rlds --install-completion`` gives to a shell runs ``rlds`` with the words so far
-in variables, of which ``_RLDS_COMPLETE`` says for which shell.
+The script of ``rlds --install-completion`` runs ``rlds`` with the words so far in environment
+variables; ``_RLDS_COMPLETE`` names the shell.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def complete(app: typer.Typer) -> None:
 
 
 def known_ids(context: typer.Context, incomplete: str) -> list[str]:
-    """Return ids of the catalogue and of what is installed; families first, while several fit."""
+    """Return ids of known and installed datasets; families first, while several match."""
     from datasets_cli.catalogue.entries import catalogue, catalogues
     from datasets_cli.catalogue.registry import families, load_recipe
 
@@ -48,7 +48,7 @@ def known_ids(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def installed_ids(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the ids of what is installed; without their families where none fits."""
+    """Return the ids of installed datasets; without their families if none matches."""
     ids = [*_root(context).installed()]
     is_whole = any(id.startswith(incomplete) for id in ids)
     return ids if is_whole else [id.partition("/")[2] for id in ids]
@@ -86,7 +86,7 @@ def formats() -> list[str]:
 
 
 def written_formats() -> list[str]:
-    """Return the names of those that are written."""
+    """Return the names of formats that can be written."""
     from datasets_cli.exchange.format import READ_ONLY
 
     return [name for name in formats() if name not in READ_ONLY]

@@ -23,7 +23,7 @@ class LazyConversion:
     make: Callable[[], Any]  # imports pydantic
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return what the command is called with for a value that was typed, or the default."""
+        """Return the converted value of an option, or its default."""
         is_list = get_origin(self.annotation) is list
         if value is None:
             return () if is_list else None
@@ -41,8 +41,8 @@ class LazyConversion:
 
 
 def convert_lazily(parameters: list[Any]) -> list[Any]:
-    """Return the parameters of a command, which import pydantic only for what they must convert."""
-    # They are changed in place; those of a typer without pydantic are not changed.
+    """Return the parameters of a command; they import pydantic only for a conversion."""
+    # Parameters are changed in place, unless this version of typer has no pydantic.
     for parameter in parameters:
         # A command is asked for its parameters several times.
         if hasattr(parameter, "get_runtime_param") and "get_runtime_param" not in vars(parameter):

@@ -1,4 +1,4 @@
-"""One dataset: its card, what the audit found, columns, returns, and how to load it."""
+"""One dataset: its card, findings of the audit, columns, returns, and how to load it."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from datasets_cli.verbs.stats import DatasetStatistics, StatsCall, statistics_of
 ARRAYS = """from datasets_cli import ExperienceReplay
 
 arrays = ExperienceReplay("{}").to_numpy(rows=range(100))"""
-"""The third way to load a dataset, beside those of its card."""
+"""The third way to load a dataset, after the two on its card."""
 
 Place = tuple[int, int, int]
 
 
 def dataset(request: Request) -> Response:
-    """Show what is known of a dataset, installed or not."""
+    """Show the metadata of a dataset, installed or not."""
     page = page_of(request)
     values = dataset_values(page, page.known_id(request.path_params["id"]))
     return page.render(request, "dataset.html", **values)
 
 
 def dataset_values(page: LocalPage, id: str) -> dict[str, Any]:
-    """Return what the page of a dataset shows."""
+    """Return the values of the page of a dataset."""
     info = dataset_info(id, config=page.config)
     statistics, missing = None, ""
     if info.installed:
@@ -74,7 +74,7 @@ def _statistics(page: LocalPage, id: str, columns: str = "") -> DatasetStatistic
 
 
 def _findings(page: LocalPage, info: DatasetInfo) -> Iterator[tuple[Finding, list[Place]]]:
-    """Yield what the audit found, each with its rows: number, trajectory, and step of that."""
+    """Yield the findings of the audit with their rows: number, trajectory and step."""
     findings = info.audited.findings if info.audited else ()
     starts = page.installed(info.id).starts if findings and info.installed else np.zeros(1, int)
     for finding in findings:

@@ -1,4 +1,4 @@
-"""One trajectory: its curves, frames and steps, as a page and each of them by itself."""
+"""One trajectory: its curves, frames and steps, as a page and as single responses."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def page_values(
     step: int,
     most_steps: int = STEPS,
 ) -> dict[str, Any]:
-    """Return what the page of a trajectory shows, but for where it stands."""
+    """Return the values of the page of a trajectory, except for links."""
     part = part_size(dataset, most_steps)
     ends = steps_of(page, dataset, number, curves.length - 1, 1)["columns"]
     frames = frame_columns(dataset.manifest)

@@ -88,4 +88,4 @@ def test_ctrl_c_at_any_moment_ends_a_recording_and_its_workers(tenths: int, conf
     os.killpg(child.pid, signal.SIGINT)  # as a terminal does, to the workers too
     _, error = child.communicate(timeout=60)  # until the last process has closed it
     assert child.returncode == 130
-    assert error in ("", "Interrupted. What is done is kept; run the same command again.\n")
+    assert error in ("", "Interrupted. Finished work is kept; run the same command again.\n")
