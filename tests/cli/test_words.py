@@ -56,7 +56,7 @@ def test_a_policy_that_is_refused_names_the_option(
     (tmp_path / "far.py").write_text(POLICY)
     monkeypatch.chdir(tmp_path)
     assert main([*PENDULUM, "--workers", workers]) == 2
-    assert "--check-actions false takes any" in capsys.readouterr().err
+    assert "--check-actions false disables" in capsys.readouterr().err
     call = {"policy": "far:act", "num_episodes": 2, "num_workers": int(workers)}
     in_python = refused(lambda: datasets_cli.record("Pendulum-v1", "x", **call))  # type: ignore[arg-type]
-    assert "check_actions=False takes any" in in_python
+    assert "check_actions=False disables" in in_python

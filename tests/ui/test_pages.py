@@ -146,8 +146,8 @@ def test_what_is_too_large_for_a_page_is_told_with_the_command(
     assert page.status == 200 and "rows are not</h2>" in page.text
     assert f"Run: rlds diff {door} {hostile}" in page.text
     got = ask(guarded(config), f"/api/d/{door}/stats")
-    assert got.status == 400 and got.json()["error"]["message"].endswith(f"run: rlds stats {door}")
-    assert f"run: rlds stats {door}" in ask(guarded(config), f"/d/{door}").text
+    assert got.status == 400 and got.json()["error"]["message"].endswith(f"Run: rlds stats {door}")
+    assert f"Run: rlds stats {door}" in ask(guarded(config), f"/d/{door}").text
 
 
 def test_no_text_of_a_dataset_is_more_than_text(hostile: str, door: str, config: Config) -> None:

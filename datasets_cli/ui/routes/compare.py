@@ -48,7 +48,7 @@ def _drawings(page: LocalPage, *ids: str) -> Iterator[Drawing | str]:
     """Yield plots of both datasets, where the tables that they come from are there or quick."""
     for each in ids:
         if not page.are_statistics_quick(page.installed(each).manifest):
-            yield f"{each} has no statistics yet. Compute them: rlds stats {each}"
+            yield f"{each} has no statistics yet. Run: rlds stats {each}"
             return
     yield from drawings_of(page, ("returns", "lengths", "ends"), *ids)
 

@@ -67,7 +67,7 @@ def _statistics(page: LocalPage, id: str, columns: str = "") -> DatasetStatistic
     """Return statistics that are kept, or that a page may wait for."""
     manifest, command = page.installed(id).manifest, f"rlds stats {id}"
     if not page.are_statistics_quick(manifest):
-        raise UsageError(f"{id} has no statistics yet.", id=id, advice=f"Compute them: {command}")
+        raise UsageError(f"{id} has no statistics yet.", id=id, advice=f"Run: {command}")
     named = [name for name in columns.split(",") if name]
     call = StatsCall(id, columns=named, progress=Silent(), config=page.config)
     return statistics_of(call, page.root)
