@@ -72,7 +72,7 @@ def test_what_was_taken_is_cancelled_when_no_more_is() -> None:
 
 
 def test_a_worker_that_dies_is_an_error_that_says_what_is_kept() -> None:
-    message = r"A worker process died.* The rest is kept\. Fewer"
+    message = r"A worker process died.* The rest is kept\. Use fewer"
     with pytest.raises(RldsError, match=message), local_pool(1) as pool:
         list(run_tasks(pool, die, [1, 2], "The rest is kept."))
 
