@@ -68,4 +68,4 @@ def test_the_command_line_passes_the_engine_on(
     assert main(call) == 2
     assert "needs the address" in capsys.readouterr().err
     assert main([*call, "--workers", "2"]) == 2
-    assert "Leave out --workers or --engine" in capsys.readouterr().err
+    assert "Omit --workers or --engine" in capsys.readouterr().err
