@@ -1,1 +1,1 @@
-"""Other tools' files, in and out: one file a format."""
+"""Reads and writes the files of other tools: one module for each format."""

@@ -1,8 +1,8 @@
-"""Columns of Arrow tables as columns of steps, and back: what Parquet, CSV and others share.
+"""Converts the columns of Arrow tables to the columns of steps, and back, for Parquet, CSV and hf.
 
-pyarrow need not be installed: import this where such a table is read or written.
-A table that is written here says in its schema which key each column is, and what is known of the
-data: ``{"keys": {"next.reward": "reward"}, "metadata": {...}}``, as JSON under ``rlds``.
+Import this module lazily: it needs pyarrow, an optional dependency.
+The schema of a written table has the key of each column and the metadata of the dataset:
+``{"keys": {"next.reward": "reward"}, "metadata": {...}}``, as JSON under ``rlds``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from datasets_cli.errors import SourceError, UsageError
-from datasets_cli.exchange.flat import MADE_AGAIN, flat_steps
+from datasets_cli.errors import SourceError, UsageError, WrongRows
+from datasets_cli.exchange.flat import COMPUTED, flat_steps
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.exchange.mapping import guess
 from datasets_cli.exchange.steps import StepColumns
@@ -36,24 +36,25 @@ except ModuleNotFoundError as error:
     if not (error.name or "").startswith("pyarrow"):
         raise
     raise UsageError(
-        "Parquet, CSV and Arrow need pyarrow, which is not installed: "
-        "pip install 'rlds-cli[parquet]'"
+        "Parquet, CSV and Arrow need pyarrow, which is not installed.",
+        expected="pyarrow",
+        advice="Install it: pip install 'rlds-cli[parquet]'.",
     ) from error
 
-OURS = b"rlds"
+METADATA_KEY = b"rlds"
 STORED = NUMPY_TYPES - {"complex64", "complex128"} | {TEXT}
 SCALARS = frozenset({REWARD, TERMINATED, TRUNCATED, DONE, *ROOT_FLAGS})
-"""Columns ``[N, 1]`` that other tools have as one number a row."""
+"""Columns ``[N, 1]`` that other tools store as one number for each row."""
 
 Batches = Callable[[list[str]], Iterable[pa.RecordBatch]]
-"""Yields the rows of some columns of the table, by name, and of others perhaps."""
+"""Yields batches of the table with the named columns and possibly more."""
 
 _NUMBERED = re.compile(r"(.*[^\d])(\d+)")
 
 
 @dataclass(frozen=True)
 class _Column:
-    """A column of a table, a field of a struct in one, or several numbers that are a vector."""
+    """A column of a table, a field of a struct, or numbered columns that form a vector."""
 
     paths: tuple[tuple[str, ...], ...]
     type: pa.DataType
@@ -69,22 +70,22 @@ class _Column:
 
     @property
     def stem(self) -> str:
-        """What people call a vector whose numbers are columns; empty for any other."""
+        """The common name of the numbered columns of a vector; empty for other columns."""
         return _stem(".".join(self.paths[0])).rstrip("._") if self.is_joined else ""
 
     def values(self, batch: pa.RecordBatch, name: str, first: int) -> np.ndarray:
-        """Return the values ``[n, *shape]`` of rows, whose first one is told; text as objects."""
+        """Return the values ``[n, *shape]`` of a batch whose first row has the number ``first``."""
         parts = [_values(batch, path, name, first) for path in self.paths]
         return np.stack(parts, 1) if self.is_joined else parts[0]
 
 
 def storable(column: AnyColumn) -> bool:
-    """Return whether Arrow has the element type and the shape of a column."""
+    """Return whether Arrow can store the dtype and the shape of a column."""
     return column.dtype in STORED and 0 not in column.shape
 
 
 def schema_of(columns: Mapping[str, AnyColumn], metadata: Mapping[str, Any]) -> pa.Schema:
-    """Return the schema of a table with these columns by name."""
+    """Return the schema of a table with named columns."""
     fields = []
     for name, column in columns.items():
         kind = pa.string() if column.dtype == TEXT else pa.from_numpy_dtype(np.dtype(column.dtype))
@@ -92,8 +93,8 @@ def schema_of(columns: Mapping[str, AnyColumn], metadata: Mapping[str, Any]) -> 
         for size in reversed(shape):
             kind = pa.list_(pa.field("element", kind, nullable=False), size)
         fields.append(pa.field(name, kind, nullable=False))
-    keys = {show_key(c.key): name for name, c in columns.items() if c.key not in MADE_AGAIN}
-    return pa.schema(fields, {OURS: json.dumps({"keys": keys, "metadata": metadata})})
+    keys = {show_key(c.key): name for name, c in columns.items() if c.key not in COMPUTED}
+    return pa.schema(fields, {METADATA_KEY: json.dumps({"keys": keys, "metadata": metadata})})
 
 
 def batch_of(rows: Mapping[Key, np.ndarray], names: Mapping[str, Key], schema: pa.Schema) -> Any:
@@ -103,8 +104,10 @@ def batch_of(rows: Mapping[Key, np.ndarray], names: Mapping[str, Key], schema: p
         try:
             values = pa.array(rows[names[field.name]].reshape(-1), _inner(field.type))
         except UnicodeEncodeError as error:
-            raise UsageError(
-                f"{field.name} has a text that is not UTF-8, as Arrow's are."
+            raise WrongRows(
+                f"{field.name} has a text that is not UTF-8. Arrow stores only UTF-8.",
+                key=names[field.name],
+                expected="UTF-8",
             ) from error
         columns.append(_nested(values, field.type))
     return pa.record_batch(columns, schema=schema)
@@ -118,20 +121,20 @@ def _nested(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def recognise_table(schema: pa.Schema) -> Recognised:
-    """Return the columns of a table, by its schema alone."""
+    """Return the columns of a table, read from its schema."""
     columns, dropped = table_columns(schema)
-    document = _ours(schema)
-    given = document.get("keys", {}).items()
-    known = {key: name for key, name in given if name in columns}
+    document = _own_metadata(schema)
+    stored = document.get("keys", {}).items()
+    known = {key: name for key, name in stored if name in columns}
     stems = {column.stem or name: name for name, column in columns.items()}
     guessed = {key: stems[name] for key, name in guess(stems).items()}
     shown = {name: str(column) for name, column in columns.items()}
-    notes = () if document else tuple(_apart(columns))
+    notes = () if document else tuple(_unjoined_notes(columns))
     return Recognised(shown, known or guessed, dropped, document.get("metadata", {}), notes=notes)
 
 
-def _apart(columns: Mapping[str, _Column]) -> Iterator[str]:
-    """Yield which numbered columns are no vector, a sentence each vector."""
+def _unjoined_notes(columns: Mapping[str, _Column]) -> Iterator[str]:
+    """Yield a sentence for each group of numbered columns that does not form a vector."""
     by_stem: dict[str, list[str]] = {}
     for name, column in columns.items():
         if not column.is_joined and (stem := _stem(name)):
@@ -140,13 +143,13 @@ def _apart(columns: Mapping[str, _Column]) -> Iterator[str]:
         if len(group) > 1:
             types = [*dict.fromkeys(str(columns[name]) for name in group)]
             yield (
-                f"{', '.join(group)} ({', '.join(types)}) are no vector: expected numbers from 0 "
-                "on without a gap, and numbers of one type."
+                f"{', '.join(group)} ({', '.join(types)}) are not a vector: expected numbers "
+                "from 0 without gaps, and one dtype."
             )
 
 
 def table_columns(schema: pa.Schema) -> tuple[dict[str, _Column], dict[str, str]]:
-    """Return the columns of a table that can be kept, by name, and why others cannot."""
+    """Return the readable columns of a table, and the reason for each other column."""
     check_limit("columns", len(schema), "The table")
     columns: dict[str, _Column] = {}
     dropped: dict[str, str] = {}
@@ -158,7 +161,7 @@ def table_columns(schema: pa.Schema) -> tuple[dict[str, _Column], dict[str, str]
             columns[name] = _Column((path,), kind)
         else:
             dropped[name] = f"a column cannot have values of type {_inner(kind)}"
-    return (columns if _ours(schema) else _joined(columns)), dropped
+    return (columns if _own_metadata(schema) else _joined(columns)), dropped
 
 
 def table_steps(
@@ -187,18 +190,20 @@ def table_steps(
 
 @contextmanager
 def damage(filename: str) -> Iterator[None]:
-    """Turn what pyarrow raises over a file into ``SourceError``."""
+    """Turn the errors of pyarrow into ``SourceError``."""
     try:
         yield
     except (SourceError, UsageError):
         raise
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
-        raise SourceError(f"{filename} is damaged, or not what its name says: {error}.") from error
+        raise SourceError(
+            f"{filename} is damaged, or has the wrong suffix: {error}.", path=filename
+        ) from error
 
 
-def _ours(schema: pa.Schema) -> dict[str, Any]:
-    """Return what a table that was written here says of itself; nothing of any other."""
-    text = (schema.metadata or {}).get(OURS)
+def _own_metadata(schema: pa.Schema) -> dict[str, Any]:
+    """Return the keys and the metadata in a table that rlds wrote; empty for other tables."""
+    text = (schema.metadata or {}).get(METADATA_KEY)
     if text is None:
         return {}
     check_limit("json_bytes", len(text), "The metadata of the table")
@@ -206,7 +211,9 @@ def _ours(schema: pa.Schema) -> dict[str, Any]:
         document = json.loads(text)
         keys, metadata = dict(document["keys"]), dict(document["metadata"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise SourceError(f"The metadata of the table is damaged: {error}.") from error
+        raise SourceError(
+            f"The metadata of the table is damaged: {error}.", key=METADATA_KEY.decode()
+        ) from error
     return {"keys": {str(key): str(name) for key, name in keys.items()}, "metadata": metadata}
 
 
@@ -221,7 +228,7 @@ def _leaves(
 
 
 def _joined(columns: dict[str, _Column]) -> dict[str, _Column]:
-    """Return columns with ``x_0``, ``x_1`` and so on as one vector, ``x_0..1``."""
+    """Return the columns with ``x_0``, ``x_1`` and so on joined to one vector, ``x_0..1``."""
     joined: dict[str, _Column] = {}
     by_stem: dict[str, list[str]] = {}
     for name in columns:
@@ -239,7 +246,7 @@ def _joined(columns: dict[str, _Column]) -> dict[str, _Column]:
 
 
 def _stem(name: str) -> str:
-    """Return what stands before the number that a name ends with; nothing where there is none."""
+    """Return a name without the number at its end; empty for a name without a number."""
     numbered = _NUMBERED.fullmatch(name)
     return numbered[1] if numbered else ""
 
@@ -256,29 +263,34 @@ def _values(batch: pa.RecordBatch, path: tuple[str, ...], name: str, first: int)
         inner = inner.flatten()
     if _is_list(inner.type):
         raise _ragged(name)
-    if pa.types.is_dictionary(inner.type):  # of texts, of which each row may have the longest
+    if pa.types.is_dictionary(inner.type):  # of texts: the limit is for the text of all rows
         lengths = pc.binary_length(inner.dictionary).take(inner.indices)
         check_limit("text_bytes", pc.sum(lengths).as_py() or 0, name)
         inner = inner.dictionary_decode()
-    if not pa.types.is_floating(inner.type):  # where pandas writes NaN as missing
+    if not pa.types.is_floating(inner.type):  # in floats, pandas writes NaN as missing
         _check_whole(inner, name, first, len(inner) // len(values))
     return arrow.to_numpy(inner).reshape(len(values), *arrow.row_shape(values.type))
 
 
 def _check_whole(values: pa.Array, name: str, first: int, size: int) -> None:
-    """Refuse missing values, of which each row, from a first one on, has a number."""
+    """Reject missing values; a row has ``size`` values, and the first row the number ``first``."""
     if values.null_count:
         row = first + values.is_null().index(True).as_py() // max(1, size)
-        raise UsageError(
-            f"{name} has no value in row {row:,}, and expected is one in each row. Fill it, or "
-            "leave the column out."
+        raise WrongRows(
+            f"{name} has no value in row {row:,}. Expected a value in each row.",
+            key=name.rpartition(": ")[2],
+            row=row,
+            expected="a value in each row",
+            advice="Fill it, or leave the column out.",
         )
 
 
-def _ragged(name: str) -> UsageError:
-    return UsageError(
-        f"{name} has lists of different lengths, and expected is one shape. Pad them, or leave the "
-        "column out."
+def _ragged(name: str) -> WrongRows:
+    return WrongRows(
+        f"{name} has lists of different lengths. Expected one shape.",
+        key=name.rpartition(": ")[2],
+        expected="one shape",
+        advice="Pad them, or leave the column out.",
     )
 
 
@@ -288,12 +300,12 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _inner(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values of lists at any depth; of anything else its own."""
+    """Return the type of the values of nested lists; other types are returned unchanged."""
     return _inner(kind.value_type) if _is_list(kind) else kind
 
 
 def _kind(kind: pa.DataType) -> str:
-    """Return the element type of values, or of lists of them; empty where a column has none."""
+    """Return the dtype of values or nested lists; empty for types that cannot be stored."""
     kind, types = _inner(kind), pa.types
     if types.is_dictionary(kind):
         kind = kind.value_type if _kind(kind.value_type) == TEXT else kind

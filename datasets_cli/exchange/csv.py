@@ -1,4 +1,4 @@
-"""CSV: a row a step, a number a column; columns that are numbered from 0 on are one vector."""
+"""CSV: one row for each step. Columns numbered from 0 (``x_0``, ``x_1``) form one vector."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.errors import UsageError, argument, by_reader
+from datasets_cli.errors import UsageError, WrongRows, argument, by_reader
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.exchange.steps import StepColumns
 from datasets_cli.schema.element_types import EXACT_BELOW, rounded
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 BLOCK_BYTES = 4 << 20
-"""Of text; the first block says which type a column has."""
+"""The size of a block of text. The first block determines the dtypes of the columns."""
 
 NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 VECTOR = re.compile(r"(.*\D)0\.\.(\d{1,5})", re.ASCII)
 WHOLE = r"^\s*[+-]?[0-9]{16,}\s*$"
-"""A whole number that float64 may round."""
+"""A whole number of 16 digits or more, which float64 may round."""
 
 
 @dataclass(frozen=True)
 class Csv:
-    """The reader of CSV files, whose columns may be named here, not by their first line."""
+    """The reader of CSV files; ``columns`` replaces the names in the first line."""
 
     columns: Sequence[str] = ()
 
@@ -55,7 +55,7 @@ recognise, blocks = Csv().recognise, Csv().blocks
 
 
 class _Table:
-    """A file whose columns have names."""
+    """A CSV file with the names and dtypes of its columns."""
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
         self._path = path
@@ -64,15 +64,19 @@ class _Table:
         delimiter = DELIMITERS[path.suffix]
         if len(first) == 1 and (other := set(";,\t|") & set(first[0])):
             raise UsageError(
-                f"{path.name} has one column, {first[0]!r}, which may be several. Expected "
-                f"{delimiter!r} between columns, not {min(other)!r}."
+                f"{path.name} has one column, {first[0]!r}. Expected {delimiter!r} between "
+                f"columns, found {min(other)!r}.",
+                path=path,
+                expected=delimiter,
+                found=min(other),
+                advice=f"Write the file again with {delimiter!r} between columns.",
             )
         has_names = not any(map(NUMBER.fullmatch, first))
         names = _expanded(columns) if columns else first
         shown = delimiter.join(first[:5]) + (f"{delimiter}…" if len(first) > 5 else "")
         why = ""
         if not (columns or has_names):
-            why = f"has numbers in its first line, {shown}, where names of columns are expected"
+            why = f"has numbers in its first line, {shown}; expected the names of columns"
         elif twice := [name for name, count in Counter(names).items() if count > 1]:
             why = f"has two columns named {twice[0]!r}"
         elif len(names) != len(first):
@@ -80,17 +84,23 @@ class _Table:
         if why:
             option = by_reader("--columns a,b,c", 'columns=["a", "b", "c"]')
             raise UsageError(
-                f"{path.name} {why}. Name each of its {len(first):,} columns once: {option}; "
-                "x_0..16 names 17 of them."
+                f"{path.name} {why}.",
+                argument="columns",
+                path=path,
+                expected=len(first),
+                found=names,
+                advice=f"Name each of its {len(first):,} columns once: {option}; "
+                "x_0..16 names 17 of them.",
             )
-        meaning = "is replaced by the names given" if has_names else "is a step"
+        replaced = f"is replaced by {argument('columns')}"
+        meaning = replaced if has_names else "is read as a step"
         self.note = f"the first line, {shown}, {meaning}"
         if columns:
             self._options = {"column_names": names, "skip_rows_after_names": int(has_names)}
         self.schema = self._schema()
 
     def batches(self, names: list[str]) -> Iterator[Any]:
-        """Yield the rows of some columns, no whole number of which is rounded."""
+        """Yield the rows of some columns; reject a whole number that float64 would round."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -114,7 +124,7 @@ class _Table:
         )
 
     def _schema(self) -> Any:
-        """Return the columns and their types; the numbers of a vector have one."""
+        """Return the columns and their dtypes; all numbers of a vector have one dtype."""
         import pyarrow as pa
 
         from datasets_cli.exchange.arrow_table import table_columns
@@ -131,15 +141,17 @@ class _Table:
         return pa.schema(types)
 
     def _types(self) -> dict[str, Any]:
-        """Return the types by the first block; whole numbers may have fractions below."""
+        """Return the dtypes of the first block, after a search for fractions in later blocks."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         schema = self._opened().schema
         types = dict(zip(schema.names, schema.types, strict=True))
         if all(map(pa.types.is_null, schema.types)):
-            raise UsageError(
-                f"{self._path.name} has no row below its first line. Expected a row a step."
+            raise WrongRows(
+                f"{self._path.name} has no rows below its first line. Expected one row for each "
+                "step.",
+                path=self._path,
             )
         whole = [name for name, kind in types.items() if pa.types.is_integer(kind)]
         if whole and self._path.stat().st_size > BLOCK_BYTES:
@@ -150,7 +162,7 @@ class _Table:
         return types
 
     def _check_exact(self, name: str) -> None:
-        """Refuse a column with a whole number that float64 rounds."""
+        """Reject a column with a whole number that float64 would round."""
         import pyarrow.compute as pc
 
         first = 0
@@ -159,21 +171,23 @@ class _Table:
             texts = batch[name].take(rows).to_pylist()
             numbers = zip((first + row for row in rows.to_pylist()), map(int, texts), strict=True)
             if problem := rounded(numbers):
-                raise UsageError(
-                    f"{self._path.name}: {name} {problem}. Write it with a fraction if it may be "
-                    "rounded, or as text."
+                raise WrongRows(
+                    f"{self._path.name}: {name} {problem}.",
+                    path=self._path,
+                    key=name,
+                    advice="Write it with a fraction if rounding is acceptable, or as text.",
                 )
             first += batch.num_rows
 
     def _texts(self, names: list[str]) -> Any:
-        """Return the rows of some columns alone, as text."""
+        """Return the rows of some columns as text."""
         import pyarrow as pa
 
         return self._opened(column_types=dict.fromkeys(names, pa.string()), include_columns=names)
 
 
 def _expanded(columns: Sequence[str]) -> list[str]:
-    """Return names, of ``x_0..2`` the three of a vector."""
+    """Return the names with each range replaced: ``x_0..2`` by ``x_0``, ``x_1``, ``x_2``."""
     names = []
     for name in columns:
         vector = VECTOR.fullmatch(name)

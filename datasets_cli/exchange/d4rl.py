@@ -1,10 +1,10 @@
-"""HDF5 as offline RL has it: D4RL's layout both ways; others are read.
+"""Reads the HDF5 layouts of offline RL, and writes D4RL's.
 
-D4RL        observations, actions, rewards, terminals, timeouts, ...: all steps in one run
-d3rlpy 1    the same without timeouts; episode_terminals marks the last step of an episode
-d3rlpy 2    observations_0, actions_0, rewards_0, terminated_0 (of the last step): an episode each
-robomimic   data/demo_0/{obs/..., actions, rewards, next_obs/..., dones}: an episode a group
-ManiSkill   traj_0/{obs, actions, rewards, terminated, truncated, ...}: obs of T + 1 rows
+D4RL        observations, actions, rewards, terminals, timeouts, ...: arrays of all steps
+d3rlpy 1    as D4RL without timeouts; episode_terminals marks the last step of an episode
+d3rlpy 2    observations_0, actions_0, rewards_0, terminated_0 (one flag): arrays of each episode
+robomimic   data/demo_0/{obs/..., actions, rewards, next_obs/..., dones}: a group for each episode
+ManiSkill   traj_0/{obs, actions, rewards, terminated, truncated, ...}: obs has T + 1 rows
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ import h5py
 import numpy as np
 
 from datasets_cli.core.progress import Progress
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import UsageError, WrongRows, argument
 from datasets_cli.exchange.columns import named_columns
 from datasets_cli.exchange.flat import (
+    COMPUTED,
     FLAGS,
-    MADE_AGAIN,
     flat_name,
     flat_steps,
     is_nameable,
     key_runs,
 )
-from datasets_cli.exchange.format import ColumnMap, Recognised, refuse_cut
+from datasets_cli.exchange.format import ColumnMap, Recognised, reject_truncated
 from datasets_cli.exchange.hdf5_columns import (
     as_bytes,
     datasets_below,
@@ -58,40 +58,40 @@ PATHS: dict[Key, str] = {
     ("info",): "infos",
     ("next", "info"): "next_infos",
 }
-"""The path of each key; what is below a key is below its path."""
+"""The path of each key; nested keys are below its path."""
 EPISODES, METADATA = "data", "metadata"
 Episodes = dict[str, dict[str, str]]
-"""By their names, the paths of their datasets in the file, each by its name in an episode."""
-SAID = f"{METADATA}/rlds"
-"""What a manifest says of the data, as JSON."""
+"""For each episode, the paths of its datasets in the file, by their names in the episode."""
+MANIFEST_METADATA = f"{METADATA}/rlds"
+"""The path of the metadata of a manifest, as JSON."""
 TERMINATED_FLAG, NUMBERED = "terminated", re.compile(r"(.+?)_(\d+)(?:_(\d+))?")
-"""d3rlpy's names: of a dataset, of an episode, and of one of several observations."""
+"""d3rlpy's names: the dataset, the episode, and the number of one of several observations."""
 GROUP = re.compile(r"traj_(\d+)")
-"""A group of ManiSkill's."""
+"""The name of a group of ManiSkill."""
 BY_EPISODES = "each episode of the file is a trajectory"
 
 
 def recognise(path: Path) -> Recognised | None:
     """Return the columns of an HDF5 file; see ``Format``."""
     if not path.is_file() or not h5py.is_hdf5(path):
-        refuse_cut(path, ".hdf5", ".h5")
+        reject_truncated(path, ".hdf5", ".h5")
         return None
     with open_hdf5(path) as file:
         if episodes := _episodes(file, path.name):
-            return _of_episodes(file, episodes, path.name)
+            return _recognise_episodes(file, episodes, path.name)
         if guess(file) or any(isinstance(item, h5py.Dataset) for item in file.values()):
-            return _of_one_run(datasets_below(file, path.name), path.name)
+            return _recognise_flat(datasets_below(file, path.name), path.name)
     return None
 
 
-def _of_one_run(found: dict[str, h5py.Dataset], filename: str) -> Recognised:
-    info = _said(found.pop(SAID, None), filename)
+def _recognise_flat(found: dict[str, h5py.Dataset], filename: str) -> Recognised:
+    info = _metadata_of(found.pop(MANIFEST_METADATA, None), filename)
     of_metadata = [name for name in found if name.startswith(f"{METADATA}/")]
-    dropped = dict.fromkeys(of_metadata, f"it is of {METADATA}")
+    dropped = dict.fromkeys(of_metadata, f"it is in {METADATA}")
     dropped |= {name: problem for name, item in found.items() if (problem := problem_of(item))}
     good = {name: item for name, item in found.items() if name not in dropped}
     columns = _guessed(good, filename)
-    # What has another length than the actions is no field of steps, and can still be named.
+    # An info of another length than the actions is not mapped by its name; the user can map it.
     num_steps = {good[name].shape[0] for key, name in columns.items() if key.startswith("action")}
     columns = {
         key: name
@@ -99,24 +99,28 @@ def _of_one_run(found: dict[str, h5py.Dataset], filename: str) -> Recognised:
         if not key.startswith("info") or {good[name].shape[0]} == num_steps
     }
     shown = {name: described(item) for name, item in good.items()}
-    by_marks = show_key(REWARD) in columns and "ends" in columns
-    return Recognised(shown, columns, dropped, info, format="d3rlpy" if by_marks else "")
+    has_end_marks = show_key(REWARD) in columns and "ends" in columns
+    return Recognised(shown, columns, dropped, info, format="d3rlpy" if has_end_marks else "")
 
 
-def _said(item: h5py.Dataset | None, filename: str) -> dict[str, Any]:
-    """Return what the file says of the data, where this program wrote it."""
-    is_ours = item is not None and item.shape == () and h5py.check_string_dtype(item.dtype)
-    said = read_json(read_scalar(item), f"{filename}: {SAID}") if is_ours else {}
-    return said if isinstance(said, dict) else {}
+def _metadata_of(item: h5py.Dataset | None, filename: str) -> dict[str, Any]:
+    """Return the metadata in a file that rlds wrote; empty for other files."""
+    is_text_item = item is not None and item.shape == () and h5py.check_string_dtype(item.dtype)
+    if not is_text_item:
+        return {}
+    metadata = read_json(read_scalar(item), f"{filename}: {MANIFEST_METADATA}")
+    return metadata if isinstance(metadata, dict) else {}
 
 
-def _of_episodes(file: h5py.File, episodes: Episodes, filename: str) -> Recognised:
+def _recognise_episodes(file: h5py.File, episodes: Episodes, filename: str) -> Recognised:
     kinds: dict[str, list[str]] = {}
     used = {path.split("/")[0] for paths in episodes.values() for path in paths.values()}
-    dropped = dict.fromkeys(file.keys() - used, "it is of no episode")
+    dropped = dict.fromkeys(file.keys() - used, "it is outside the episodes")
     if isinstance(parent := file.get(EPISODES), h5py.Group):
-        dropped |= dict.fromkeys(parent.keys() - episodes, f"it is no episode of {EPISODES}")
-        dropped |= {f"attribute {name}": "it is of all episodes" for name in parent.attrs}
+        dropped |= dict.fromkeys(parent.keys() - episodes, f"it is not an episode of {EPISODES}")
+        dropped |= {
+            f"attribute {name}": "it is an attribute of all episodes" for name in parent.attrs
+        }
     for episode, paths in episodes.items():
         for name, item in ((name, file[path]) for name, path in paths.items()):
             if (problem := problem_of(item)) and (item.shape or name != TERMINATED_FLAG):
@@ -136,9 +140,13 @@ def _of_episodes(file: h5py.File, episodes: Episodes, filename: str) -> Recognis
 
 
 def _guessed(names: Iterable[str], filename: str) -> dict[str, str]:
-    """Return the map of paths whose first name has a meaning."""
+    """Return the map of the paths that begin with a known name."""
     if not names:
-        raise UsageError(f"{filename} has no dataset with a row for each step, as is expected.")
+        raise WrongRows(
+            f"{filename} has no columns. Expected datasets with one row for each step.",
+            path=filename,
+            expected="datasets with one row for each step",
+        )
     return guess(names, "/")
 
 
@@ -146,8 +154,13 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
     """Yield all steps; see ``Format``."""
     with open_hdf5(path) as file:
         if episodes := _episodes(file, path.name):
-            if told := [key for key in ENDS if key in columns]:
-                raise UsageError(f"{argument('map')}: leave {told[0]} out: {BY_EPISODES}.")
+            if mapped := [key for key in ENDS if key in columns]:
+                raise UsageError(
+                    f"{argument('map')} {mapped[0]}: {BY_EPISODES}.",
+                    argument="map",
+                    key=mapped[0],
+                    advice="Leave it out.",
+                )
             for episode, paths in episodes.items():
                 datasets = {key: file[paths[name]] for key, name in columns.items()}
                 yield from _episode_steps(datasets, f"{path.name}: {episode}")
@@ -160,7 +173,7 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
 
 
 def _episodes(file: h5py.File, filename: str) -> Episodes:
-    """Return the episodes in the order of their numbers; none where all steps are in one run."""
+    """Return the episodes in the order of their numbers; empty for arrays of all steps."""
     parent = file.get(EPISODES)
     if "columns" in file and "num_episodes" in file:  # d3rlpy 2
         numbered: dict[int, dict[str, str]] = {}
@@ -188,7 +201,7 @@ def _episode_steps(datasets: dict[str, h5py.Dataset], what: str) -> Iterator[Ste
     flags = {key: bool(read_scalar(datasets.pop(key))) for key in last}
     first, num_steps = 0, min((item.shape[0] for item in datasets.values()), default=0)
     if not num_steps:
-        raise UsageError(f"{what} has no step. Remove it, or check the file.")
+        raise WrongRows(f"{what} has no steps.", advice="Remove it, or check the file.")
     longer = {
         key: datasets.pop(key)
         for key, item in [*datasets.items()]
@@ -205,30 +218,30 @@ def _episode_steps(datasets: dict[str, h5py.Dataset], what: str) -> Iterator[Ste
 
 
 def losses(manifest: Manifest) -> list[str]:
-    """Return what a file cannot hold; see ``Format``."""
+    """Return a sentence for each loss of a file; see ``Format``."""
     return [f"{show_key(key)}: {why}" for key, why in _left_out(manifest).items()]
 
 
 def _left_out(manifest: Manifest) -> dict[Key, str]:
-    """Return the columns that are not written, each with the reason."""
+    """Return the reason for each column that is not written."""
     taken = {*PATHS.values(), *chain(*KNOWN_NAMES.values()), EPISODES, METADATA}
     left_out = {}
     for key, kind in ((each.key, each.dtype) for each in manifest.all_columns):
-        if key in MADE_AGAIN or key == EPISODE:
+        if key in COMPUTED or key == EPISODE:
             continue
         if kind not in {*NUMPY_TYPES, TEXT}:
             left_out[key] = f"h5py has no {kind}, and the column is left out"
         is_renamed = key[:1] in PATHS or key[:2] in PATHS
         is_taken = not is_renamed and key[0] in taken
         if is_taken or not is_nameable(key) or any("/" in name for name in key):
-            left_out[key] = "its name means something else in HDF5 or D4RL, and it is left out"
+            left_out[key] = "it is left out, because its name has another meaning in HDF5 or D4RL"
     return left_out
 
 
 def write(dataset: DatasetArrays, path: Path, progress: Progress, out: Path) -> str:
     """Write D4RL's layout; see ``Format``."""
     manifest = dataset.manifest
-    unwritten = {*_left_out(manifest), *MADE_AGAIN, EPISODE}
+    unwritten = {*_left_out(manifest), *COMPUTED, EPISODE}
     with new_hdf5(path) as (file, disk):
         written = {
             each.key: file.create_dataset(
@@ -248,16 +261,20 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress, out: Path) -> 
                 item[first : first + count] = rows.reshape(count, *item.shape[1:])
             disk.check()
             progress.writing(first := first + count)
-        if said := manifest.to_json()["metadata"]:
-            file[SAID] = json.dumps(said)
+        if metadata := manifest.to_json()["metadata"]:
+            file[MANIFEST_METADATA] = json.dumps(metadata)
     return f"h5py.File({str(out)!r})"
 
 
 def _check_ends(dataset: DatasetArrays, run: StepColumns, first: int, count: int) -> None:
-    """Check that flags say where trajectories end: the layout has nothing else."""
+    """Check that the flags mark the ends of trajectories, because the layout stores only flags."""
     ends = np.isin(np.arange(first + 1, first + count + 1), dataset.starts)
     if (wrong := np.flatnonzero(flagged_ends(run, count) != ends)).size:
-        raise UsageError(
-            f"{dataset.id}: row {first + wrong[0]:,} ends a trajectory without a flag, or has one "
-            "and ends none. D4RL's layout has flags alone: export another format."
+        row = first + int(wrong[0])
+        raise WrongRows(
+            f"{dataset.id}: the flags of row {row:,} do not match the ends of trajectories. D4RL's "
+            "layout stores only the flags.",
+            id=dataset.id,
+            row=row,
+            advice="Choose another format.",
         )

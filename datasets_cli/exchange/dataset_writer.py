@@ -1,4 +1,4 @@
-"""Writing a dataset of one's own episode by episode."""
+"""Writes a user's own dataset: from arrays, from steps, or episode by episode."""
 
 from __future__ import annotations
 
@@ -25,9 +25,23 @@ from datasets_cli.core.options import takes_fields
 from datasets_cli.core.progress import Progress, ProgressOptions, of_dataset
 from datasets_cli.core.progress_bars import shown
 from datasets_cli.core.quantities import counted
-from datasets_cli.errors import DamagedDataset, RldsError, SourceError, UsageError, argument
+from datasets_cli.errors import (
+    DamagedDataset,
+    NotWritable,
+    RldsError,
+    SourceError,
+    UsageError,
+    WrongRows,
+    argument,
+)
 from datasets_cli.exchange.columns import check_lengths, episode_steps, named_columns
-from datasets_cli.exchange.steps import FiniteCheck, StepColumns, trajectory_ends, write_steps
+from datasets_cli.exchange.steps import (
+    FiniteCheck,
+    StepColumns,
+    as_wrong_rows,
+    trajectory_ends,
+    write_steps,
+)
 from datasets_cli.install.find import Condition, condition_of
 from datasets_cli.install.options import LAYOUT, InstalledDataset, check_layout
 from datasets_cli.schema.columns import DONE, EPISODE, TRAJECTORY_END, Key, rows_per_block, show_key
@@ -46,36 +60,36 @@ from datasets_cli.store.manifest import Manifest, Metadata
 COLUMNS, EPISODES = "columns.json", "episodes"
 
 Form = tuple[str | None, tuple[int, ...]]
-"""Element type and shape of a step of a column."""
+"""The dtype and the shape of a step of a column."""
 
 
 class Journal:
-    """The episodes that were added to a dataset so far."""
+    """The added episodes of an unfinished dataset, on disk."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.num_episodes = 0
         self._forms: dict[Key, Form] = {}
-        self._last = [0]  # of `episodes`, its last row
+        self._last = [0]  # the last row of the file `episodes`
         self._files = ExitStack()
-        self._descriptors: list[int] = []  # of the columns, and of `episodes`
+        self._descriptors: list[int] = []  # of the columns, then of `episodes`
         if (folder / COLUMNS).exists():
             self._continue()
 
     @property
     def num_steps(self) -> int:
-        """Steps so far."""
+        """The number of steps of all added episodes."""
         return self._last[0]
 
     def add(self, episode: StepColumns) -> None:
-        """Append the steps of an episode, which has the columns of those before it."""
+        """Append the steps of an episode; its columns must be those of the earlier episodes."""
         forms = _forms(episode)
         if self.num_episodes and forms != self._forms:
-            raise UsageError(_episode_difference(self.num_episodes, forms, self._forms))
+            raise _episode_difference(self.num_episodes, forms, self._forms)
         data = [_bytes_of(episode[key], kind) for key, (kind, _) in forms.items()]
         with disk_errors(self.folder):
             if not self.num_episodes:
-                self._begin(forms)
+                self._start(forms)
             stops = (end + len(each) for end, each in zip(self._last[1:], data, strict=True))
             row = [self.num_steps + len(episode[TRAJECTORY_END]), *stops]
             try:
@@ -98,19 +112,19 @@ class Journal:
                 for number, (key, form) in enumerate(self._forms.items())
             }
             for start in range(0, self.num_steps, size):
-                marked = ends[start : start + size]
-                yield {**{key: read[key](len(marked)) for key in read}, TRAJECTORY_END: marked}
+                flags = ends[start : start + size]
+                yield {**{key: read[key](len(flags)) for key in read}, TRAJECTORY_END: flags}
 
     @property
     def fingerprint(self) -> str:
-        """The sha256 of which columns and episodes there are; empty where there are none."""
+        """The sha256 of the columns and the lengths of the episodes; empty without episodes."""
         if not self.num_episodes:
             return ""
         files = (self.folder / name for name in (COLUMNS, EPISODES))
         return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
     def close(self) -> None:
-        """Close the files; the episodes stay."""
+        """Close the files; the episodes stay on disk."""
         self._files.close()
 
     def remove(self) -> None:
@@ -119,8 +133,8 @@ class Journal:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.num_episodes, self._last = 0, [0]
 
-    def _begin(self, forms: dict[Key, Form]) -> None:
-        """Begin anew, whatever a kill left of the files."""
+    def _start(self, forms: dict[Key, Form]) -> None:
+        """Create the files; files that a killed writer left are emptied."""
         listed = [(key, *form) for key, form in forms.items()]
         make_folder(self.folder)
         with replacing(self.folder / COLUMNS) as new:
@@ -129,7 +143,7 @@ class Journal:
         self._cut()
 
     def _continue(self) -> None:
-        """Count the episodes that are whole, and cut off the one that a kill left."""
+        """Count the complete episodes, and truncate the files after the last of them."""
         try:
             listed = json.loads((self.folder / COLUMNS).read_text(encoding="utf-8"))
             self._open({tuple(key): (kind, tuple(shape)) for key, kind, shape in listed})
@@ -142,8 +156,9 @@ class Journal:
             self._cut()
         except (OSError, ValueError, TypeError) as error:
             raise RldsError(
-                f"{self.folder} has episodes of a writer that was killed, and cannot be read "
-                f"({error}). Delete that folder to begin anew."
+                f"{self.folder} has episodes of a killed writer and cannot be read ({error}).",
+                path=self.folder,
+                advice="Delete the folder to start again.",
             ) from error
 
     def _open(self, forms: dict[Key, Form]) -> None:
@@ -154,10 +169,10 @@ class Journal:
             self._descriptors.append(file.fileno())
 
     def _cut(self) -> None:
-        """Leave the episodes that are counted in the files, and nothing behind them."""
+        """Truncate the files after the last counted episode."""
         stops = (*self._last[1:], self.num_episodes * 8 * len(self._last))
         for descriptor, stop in zip(self._descriptors, stops, strict=True):
-            # ext4 brings a file to the disk when it is closed, once it was truncated to nothing.
+            # Once a file was truncated to zero bytes, ext4 flushes it to the disk on each close.
             if os.fstat(descriptor).st_size != stop:
                 os.truncate(descriptor, stop)
 
@@ -177,10 +192,10 @@ def _forms(episode: StepColumns) -> dict[Key, Form]:
 def _bytes_of(values: np.ndarray, kind: str | None) -> memoryview:
     if kind == TEXT:
         for text in filter(lambda each: isinstance(each, str), values.flat):
-            encode_text(text)  # which refuses what no dataset can hold
+            encode_text(text)  # rejects text that a dataset cannot store
         lines = [f"{json.dumps(each, default=decode_text)}\n" for each in values.tolist()]
         return memoryview("".join(lines).encode())
-    # A view as bytes: not every element type of numpy has a buffer.
+    # A view as bytes: not every dtype of numpy has a buffer.
     return np.ascontiguousarray(values, numpy_dtype(kind)).reshape(-1).view(np.uint8).data
 
 
@@ -198,16 +213,20 @@ def _reader(file: Any, kind: str | None, shape: tuple[int, ...]) -> Any:
     return lambda count: np.fromfile(file, dtype, count * size).reshape(count, *shape)
 
 
-def _episode_difference(number: int, forms: dict[Key, Form], known: dict[Key, Form]) -> str:
-    """Return what differs between the columns of an episode and those before it."""
+def _episode_difference(number: int, forms: dict[Key, Form], known: dict[Key, Form]) -> WrongRows:
+    """Return the error of an episode whose columns differ from those of earlier episodes."""
     key = min(key for key in forms.keys() | known.keys() if forms.get(key) != known.get(key))
     now, before = (
-        f"{each[key][0]} {list(each[key][1])} a step" if key in each else "missing"
+        f"{each[key][0]} {list(each[key][1])}" if key in each else "missing"
         for each in (forms, known)
     )
-    return (
-        f"Episode {number} is not as the {number} before it: {show_key(key)} is {now}, and was "
-        f"{before}. Every episode has the same columns."
+    return WrongRows(
+        f"Episode {number} differs from the {number} before it: {show_key(key)} is {now}, expected "
+        f"{before}.",
+        key=key,
+        expected=before,
+        found=now,
+        advice="Every episode must have the same columns.",
     )
 
 
@@ -215,20 +234,20 @@ T = TypeVar("T")
 
 RESERVED = frozenset({"demo", "derived", "recorded"})
 CHECKED = "own"
-"""What a manifest says of how far its source was checked: the values were given here."""
+"""The manifest's entry for the check of a source: the values are the user's own."""
 MOST_INFO_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnOptions(ProgressOptions, RootOptions):
-    """How data of one's own becomes a dataset.
+    """How a user's data are written as a dataset.
 
     Args:
-        info: what is known of the data, as values of JSON: ``title``, ``licence``, ``citation``,
+        info: metadata, as JSON values: ``title``, ``licence``, ``citation``,
             ``env_spec``, ``ref_min_score``, ``ref_max_score`` and anything else.
-        layout: ``"ted"`` or ``"compact"``; None for compact where there are frames.
+        layout: ``"ted"`` or ``"compact"``; None for compact if there are frames, else ted.
         force: replace a dataset of this id that holds other data.
-        strict: refuse actions and rewards that are NaN or infinite, instead of counting them.
+        strict: reject actions and rewards that are NaN or infinite, instead of counting them.
     """
 
     info: Mapping[str, Any] | None = field(default=None, metadata={"typed": None})
@@ -248,50 +267,66 @@ class OwnOptions(ProgressOptions, RootOptions):
 
 @contextmanager
 def making(id: str, options: OwnOptions) -> Iterator[Progress]:
-    """Hold the lock of a dataset that is made, and give who is told of it."""
+    """Hold the lock of a new dataset, and yield its progress."""
     config = options.chosen_config()
     root = CacheRoot(config.root)
     with (
         shown(options.progress) as screen,
-        of_dataset(screen, id) as told,
-        locked(root.lock(id), id, config.lock_timeout, told),
+        of_dataset(screen, id) as progress,
+        locked(root.lock(id), id, config.lock_timeout, progress),
     ):
         restore(root, id)
         check_place(root, id)
-        yield told
+        yield progress
 
 
 def own_id(id: str) -> str:
-    """Return an id that data of one's own may have."""
+    """Return the id of a user's dataset, once its family is not reserved."""
     family, _, name = check_id(id).partition("/")
     if not name:
         raise UsageError(
-            f"{id!r} has no family. Expected family/name, such as 'mine/{id}': the family is any "
-            "word of yours."
+            f"{id!r} has no family. Expected family/name, such as 'mine/{id}'.",
+            argument="id",
+            id=id,
+            expected=f"mine/{id}",
+            found=id,
+            advice="Choose any word as the family.",
         )
     if family in RESERVED or family in families():
         raise UsageError(
-            f"{id!r} begins with {family}, the family of published or made datasets. Choose "
-            f"another first part, such as 'mine/{name}'."
+            f"{id!r} has the reserved family {family}.",
+            argument="id",
+            id=id,
+            expected=f"mine/{name}",
+            found=id,
+            advice=f"Choose another family, such as 'mine/{name}'.",
         )
     return id
 
 
 def checked_info(info: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what is said of data, once it is known that a manifest can hold it."""
+    """Return the metadata, once a manifest can store it."""
     try:
         text = json.dumps(dict(info or {}), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(f"{argument('info')} must have values that JSON has: {error}.") from error
+        raise UsageError(
+            f"{argument('info')} must have JSON values: {error}.",
+            argument="info",
+            expected="JSON values",
+        ) from error
     if len(text) > MOST_INFO_BYTES:
         raise UsageError(
-            f"{argument('info')} takes {len(text):,} bytes as JSON, and at most "
-            f"{MOST_INFO_BYTES:,} are kept in a manifest. Keep it as a file beside the data."
+            f"{argument('info')} takes {len(text):,} bytes as JSON. Expected at most "
+            f"{MOST_INFO_BYTES:,}.",
+            argument="info",
+            expected=MOST_INFO_BYTES,
+            found=len(text),
+            advice="Store it as a separate file.",
         )
     try:
         return dict(decode(cast("Any", Metadata), json.loads(text), argument("info")))
     except WrongValue as error:
-        raise UsageError(f"{error}.") from error
+        raise UsageError(f"{error}.", argument="info") from error
 
 
 def save_steps(
@@ -301,40 +336,44 @@ def save_steps(
     progress: Progress,
     source: Callable[[], Mapping[str, Any]] = lambda: {"filename": "steps"},
 ) -> InstalledDataset:
-    """Write steps as the dataset of an id, whose lock is held, and commit it."""
-    # source: called after the last step; what the manifest records of where the steps came from.
+    """Write steps as a dataset, whose lock the caller holds, and commit it."""
+    # source: called after the last step; returns the manifest's entry for the source of the steps.
     root = CacheRoot(options.chosen_config().root)
     staging, folder = root.new_staging(id), root.dataset(id)
     check = FiniteCheck(strict=options.strict)
     steps = map(check.take, steps)
     write = partial(write_steps, staging, id, options.layout, on_rows=progress.writing)
-    written = _judged(steps, lambda read: write(steps=read))
+    written = _rejected_rows(steps, lambda read: write(steps=read))
     try:
         metadata = {**checked_info(options.info), "notes": [*written.notes]}
         manifest = written.manifest(id, {**source(), "checked": CHECKED}, metadata)
-        here = condition_of(folder, id) if has_manifest(folder) else Condition(None)
-        older, new = here.manifest, (manifest.content, manifest.layout)
+        current = condition_of(folder, id) if has_manifest(folder) else Condition(None)
+        older, new = current.manifest, (manifest.content, manifest.layout)
         is_same = older is not None and (older.content, older.layout) == new
-        if here.problem and older is None and not options.force:
-            raise DamagedDataset(here.problem)
+        if current.problem and older is None and not options.force:
+            raise DamagedDataset(current.problem, id=id, path=folder)
         if older is not None and not (options.force or is_same):
-            raise UsageError(
-                f"{id} is installed {_difference(older, manifest)}: {_told(older)}, and these "
-                f"are {_told(manifest)}. Replace it with {argument('force', 'True')}, or choose "
-                "another name."
+            expected, found = _summary(older), _summary(manifest)
+            raise NotWritable(
+                f"{id} is installed {_difference(older, manifest)}: {expected}. The new data "
+                f"are {found}.",
+                id=id,
+                expected=expected,
+                found=found,
+                advice=f"Replace it with {argument('force', 'True')}, or choose another name.",
             )
         if count := manifest.dropped_steps:
             written.notes.append(
                 f"{counted(count, 'last step')} of trajectories that do not terminate "
-                f"{'is' if count == 1 else 'are'} dropped, as the observation that follows is "
-                "unknown; next_observation would keep them"
+                f"{'is' if count == 1 else 'are'} dropped, because the next observation is "
+                "unknown; with next_observation no steps are dropped"
             )
         for note in (*written.notes, *check.notes):
             progress.note(f"{id}: {note}")
         described = (manifest.metadata, manifest.resources)
         is_described = older and (older.metadata, older.resources) == described
-        if older and is_described and not (options.force or here.problem):
-            progress.note(f"{id} is up to date: it holds these data")
+        if older and is_described and not (options.force or current.problem):
+            progress.note(f"{id} is up to date: it has the same data")
             return InstalledDataset.of(folder, older)
         commit(root, staging, manifest)
     finally:
@@ -343,13 +382,15 @@ def save_steps(
 
 
 def count_steps(id: str, steps: Iterable[StepColumns], options: OwnOptions) -> InstalledDataset:
-    """Read and check steps as ``save_steps`` does, and return what would be installed."""
+    """Read and check steps as ``save_steps`` does; return the dataset that it would install."""
     transitions, check = Transitions(id, needs_rewards=False), FiniteCheck(strict=options.strict)
     steps = map(check.take, steps)
-    done = _judged(steps, lambda read: [*map(itemgetter(DONE), iterate_rows(transitions, read))])
-    with shown(options.progress) as screen, of_dataset(screen, id) as told:
+    done = _rejected_rows(
+        steps, lambda read: [*map(itemgetter(DONE), iterate_rows(transitions, read))]
+    )
+    with shown(options.progress) as screen, of_dataset(screen, id) as progress:
         for note in (*transitions.notes, *check.notes):
-            told.note(f"{id}: {note}")
+            progress.note(f"{id}: {note}")
     return InstalledDataset(
         id,
         CacheRoot(options.chosen_config().root).dataset(id),
@@ -362,8 +403,8 @@ def count_steps(id: str, steps: Iterable[StepColumns], options: OwnOptions) -> I
     )
 
 
-def _judged(steps: Iterable[StepColumns], use: Callable[[Iterator[StepColumns]], T]) -> T:
-    """Use steps; what is wrong with their values, and no damage, is a ``UsageError``."""
+def _rejected_rows(steps: Iterable[StepColumns], use: Callable[[Iterator[StepColumns]], T]) -> T:
+    """Call ``use`` with the steps; a ``SourceError`` that they did not raise is ``WrongRows``."""
     damage: list[SourceError] = []
 
     def read() -> Iterator[StepColumns]:
@@ -378,19 +419,19 @@ def _judged(steps: Iterable[StepColumns], use: Callable[[Iterator[StepColumns]],
     except SourceError as error:
         if error in damage:
             raise
-        raise UsageError(str(error)) from error
+        raise as_wrong_rows(error) from error
 
 
 def _difference(older: Manifest, newer: Manifest) -> str:
-    """Return in what the source or the layout of two datasets of one id differs."""
+    """Return the difference between an installed dataset and a new one of the same id."""
     if older.content == newer.content:
         return "in another layout"
     digests = [[*map(source_digest, each.resources)] for each in (older, newer)]
     return "from another file" if digests[0] == digests[1] else "with other columns"
 
 
-def _told(manifest: Manifest) -> str:
-    """Return the rows, the source and the layout of a dataset of the user's own, for people."""
+def _summary(manifest: Manifest) -> str:
+    """Return the rows, the source and the layout of a user's dataset, as text."""
     source = manifest.resources[-1] if manifest.resources else {}
     steps = f"{manifest.num_transitions:,} transitions of {source.get('filename', 'other data')}"
     return f"{steps} in the layout {manifest.layout}"
@@ -398,29 +439,30 @@ def _told(manifest: Manifest) -> str:
 
 @dataclass(frozen=True)
 class WriterCall(OwnOptions):
-    """What ``DatasetWriter`` takes.
+    """The arguments of ``DatasetWriter``.
 
     Args:
-        id: ``family/name``; the family is any word that no published family has.
+        id: ``family/name``; the family is any word but a published family.
     """
 
     id: str
 
 
 class DatasetWriter:
-    """Writes a dataset of one's own, an episode at a time, in a ``with`` statement.
+    """Writes your own dataset, an episode at a time, in a ``with`` statement.
 
         with DatasetWriter("mine/robot") as writer:
             for number in range(writer.num_episodes, 100):
                 writer.add_episode({"observation": ..., "action": ..., "reward": ...})
         writer.dataset.path
 
-    Each episode is on the disk when ``add_episode`` returns: a killed program goes on where it was,
-    at ``num_episodes``, with the result of one that was not killed. The dataset is there when the
-    statement ends without an error.
+    Each episode is on disk when ``add_episode`` returns. A killed program can run again: it resumes
+    at ``num_episodes``, and the dataset is the same as without the kill. The dataset is installed
+    when the ``with`` statement ends without an error.
 
     Raises:
-        UsageError: the id is of a published family, or is installed and ``force`` is not given.
+        UsageError: the family of the id is published, or the id is installed and ``force`` is not
+            set.
         LockedError: another process writes this dataset.
     """
 
@@ -437,12 +479,12 @@ class DatasetWriter:
             self._progress = held.enter_context(making(self._id, self._options))
             journal = Journal(self._root.downloads(self._id))
             held.callback(journal.close)
-            self._refuse_installed(journal)
+            self._check_installed(journal)
             self._journal, self._held = journal, held.pop_all()
         if journal.num_episodes:
             self._progress.note(
-                f"{self._id}: {journal.num_episodes:,} episodes of a writer that was stopped are "
-                "kept; discard() drops them"
+                f"{self._id}: resumes after {journal.num_episodes:,} episodes of a stopped writer; "
+                "discard() deletes them"
             )
         return self
 
@@ -457,38 +499,43 @@ class DatasetWriter:
             if kind is not None:
                 return
             if not journal.num_episodes:
-                raise UsageError(f"{self._id} has no episode: add_episode() was not called.")
-            given = self._id, journal.blocks(), self._options, self._progress
+                raise WrongRows(
+                    f"{self._id} has no episodes.",
+                    id=self._id,
+                    advice="Call add_episode() before the with statement ends.",
+                )
             source = {"filename": "steps", "validator": journal.fingerprint}
-            self.dataset = save_steps(*given, lambda: source)
+            self.dataset = save_steps(
+                self._id, journal.blocks(), self._options, self._progress, lambda: source
+            )
             journal.remove()
 
     @property
     def num_episodes(self) -> int:
-        """Episodes that were added so far, also before a kill."""
+        """The number of added episodes, those of a killed writer included."""
         return self._opened.num_episodes
 
     @property
     def num_steps(self) -> int:
-        """Steps of these episodes."""
+        """The number of steps of these episodes."""
         return self._opened.num_steps
 
     def add_episode(self, columns: Mapping[Any, Any]) -> int:
-        """Add the steps of one whole episode, which is on the disk then.
+        """Add the steps of one whole episode, and write them to disk.
 
         Args:
-            columns: arrays ``[T, ...]`` by name, as ``create_dataset`` takes them; ``observation``
-                may have T + 1 rows, the last one after the last action; ``terminated`` and
-                ``truncated`` may be one flag, of the last step; or a TensorDict that ``episode()``
-                of a dataset returns.
+            columns: arrays ``[T, ...]`` by name, as in ``create_dataset``. ``observation`` may have
+                T + 1 rows, the last of them after the last action. ``terminated`` and
+                ``truncated`` may be one flag for the last step. A TensorDict of ``episode()`` of a
+                dataset is accepted, too.
 
         Returns:
-            The number of episodes so far.
+            The number of added episodes.
 
         Raises:
-            UsageError: its columns are not those of the episodes before it or differ in length,
-                observation or action is missing, flags are not 0 and 1, or with ``strict`` an
-                action or a reward is not finite.
+            UsageError: the columns differ from those of earlier episodes or in length, observation
+                or action is missing, flags are not 0 and 1, or with ``strict`` an action or a
+                reward is not finite.
         """
         journal = self._opened
         name = f"Episode {journal.num_episodes}"
@@ -499,48 +546,53 @@ class DatasetWriter:
             StepCheck(f"{self._id}: {name}", needs_rewards=False).checked(steps)
             journal.add(steps)
         except SourceError as error:
-            raise UsageError(str(error)) from error  # no bytes are damaged
+            raise as_wrong_rows(error) from error  # the rows of the user, not a damaged file
         return journal.num_episodes
 
     def discard(self) -> None:
-        """Drop the episodes that were added so far."""
+        """Delete the added episodes."""
         self._opened.remove()
 
-    def _refuse_installed(self, journal: Journal) -> None:
-        """Drop episodes that are installed, and refuse to replace them unasked."""
+    def _check_installed(self, journal: Journal) -> None:
+        """Delete episodes that were committed already; reject an installed id without ``force``."""
         if not has_manifest(folder := self._root.dataset(self._id)):
             return
-        manifest = condition_of(folder, self._id).manifest  # None where it is damaged
+        manifest = condition_of(folder, self._id).manifest  # None if it is damaged
         known = [source.get("validator") for source in manifest.resources] if manifest else []
         if journal.num_episodes and journal.fingerprint in known:
-            journal.remove()  # it was killed after the commit
+            journal.remove()  # the writer was killed after the commit
         if not self._options.force:
-            raise UsageError(
-                f"{self._id} is installed. Replace it with {argument('force', 'True')}, or choose "
-                "another name."
+            raise NotWritable(
+                f"{self._id} is installed.",
+                id=self._id,
+                advice=f"Replace it with {argument('force', 'True')}, or choose another name.",
             )
 
     @property
     def _opened(self) -> Journal:
         if self._journal is None:
-            raise UsageError("DatasetWriter is used in a with statement: with DatasetWriter(...)")
+            raise NotWritable(
+                f"The writer of {self._id} is not open.",
+                id=self._id,
+                advice="Use it in a with statement: with DatasetWriter(...) as writer.",
+            )
         return self._journal
 
 
 @dataclass(frozen=True)
 class CreateCall(OwnOptions):
-    """What ``create_dataset`` takes.
+    """The arguments of ``create_dataset``.
 
     Args:
-        id: ``family/name``; the family is any word that no published family has.
-        columns: arrays ``[N, ...]`` of all steps, trajectory after trajectory, by name or tuple of
-            names, or in dicts in one another: ``observation`` and ``action``, and where known
-            ``reward``, ``terminated``, ``truncated`` and ``next_observation``, as ``step()``
-            returns them. Any other name is a column, too, such as ``("info", "success")`` or
-            ``"info.success"``. What ``to_numpy()`` of a dataset or a view returns has all of it.
-        ends: bool ``[N]``, whether a step is the last one of its trajectory.
+        id: ``family/name``; the family is any word but a published family.
+        columns: arrays ``[N, ...]`` of all steps, trajectory after trajectory, by name, by tuple of
+            names, or in nested dicts: ``observation`` and ``action``, and if known ``reward``,
+            ``terminated``, ``truncated`` and ``next_observation``, as ``step()`` returns them. Any
+            other name is a column, too, such as ``("info", "success")`` or ``"info.success"``. The
+            result of ``to_numpy()`` of a dataset or a view is accepted unchanged.
+        ends: bool ``[N]``, whether a step is the last of its trajectory.
         lengths: int ``[K]``, the steps of each trajectory.
-        episode: int ``[N]``, a number for each step that differs between trajectories.
+        episode: int ``[N]``, the number of the trajectory of each step.
     """
 
     id: str
@@ -553,19 +605,19 @@ class CreateCall(OwnOptions):
 
 @takes_fields(CreateCall)
 def create_dataset(call: CreateCall) -> InstalledDataset:
-    """Write arrays as a dataset of one's own, installed as any other.
+    """Write arrays as your own dataset, and install it like any other.
 
-    One of ``ends``, ``lengths`` and ``episode`` says where trajectories end, or both flags do, or
-    the ``episode`` of rows that are a dataset's. The
-    values are kept bit for bit. Where ``next_observation`` is not given, the successor rule of the
-    format holds, and the last step of a truncated trajectory is no row.
+    Trajectories end according to one of ``ends``, ``lengths`` and ``episode``, to the columns
+    ``terminated`` and ``truncated``, or to the column ``episode`` of rows of another dataset.
+    Values are stored bit for bit. Without ``next_observation``, the last step of a truncated
+    trajectory is dropped, because its next observation is unknown.
 
     Raises:
-        UsageError: a column cannot be kept, observation or action is missing, flags are not
-            0 and 1, nothing says where trajectories end or two things do not agree, the id is of a
-            published family, or it is installed with other data.
+        UsageError: a column cannot be stored, observation or action is missing, flags are not 0
+            and 1, the ends of trajectories are missing or contradictory, the family of the id is
+            published, or the id is installed with other data.
     """
-    call.chosen_config()  # root and config are not both given
+    call.chosen_config()  # rejects root together with config
     id, columns = own_id(call.id), named_columns(call.columns)
     num_steps = check_lengths(columns, "columns")
     episode = columns.pop(EPISODE, None)
@@ -578,5 +630,5 @@ def create_dataset(call: CreateCall) -> InstalledDataset:
         {key: values[start : start + size] for key, values in columns.items()}
         for start in range(0, num_steps, size)
     )
-    with making(id, call) as told:
-        return save_steps(id, blocks, call, told)
+    with making(id, call) as progress:
+        return save_steps(id, blocks, call, progress)

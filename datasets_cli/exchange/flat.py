@@ -1,4 +1,4 @@
-"""Files of flat columns, all steps one after the other: their steps, in and out."""
+"""Reads and writes the steps of flat columns: all steps in one array for each column."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import WrongRows
 from datasets_cli.exchange.columns import RETURNED, check_lengths, named_columns
 from datasets_cli.exchange.format import ColumnMap
 from datasets_cli.exchange.mapping import ENDS
 from datasets_cli.exchange.steps import (
     StepColumns,
     check_flags,
+    ends_of,
     episode_lengths,
     flagged_ends,
-    marked,
     trajectory_ends,
 )
 from datasets_cli.schema.columns import (
@@ -34,49 +34,49 @@ from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
 FLAGS = (TERMINATED, TRUNCATED)
-MADE_AGAIN = frozenset({DONE, *ROOT_FLAGS})
-"""Columns that the flags of a step give: they are not written, and made again when read."""
+COMPUTED = frozenset({DONE, *ROOT_FLAGS})
+"""Columns computed from the flags of a step: not written, and computed again by the reader."""
 
 IMPORTED_FROM = "imported_from"
-"""The metadata that names the format of an import."""
+"""The entry of the metadata with the format of an imported file."""
 
 Runs = Callable[[list[str]], Iterator[Mapping[str, Any]]]
-"""Yields runs of rows of some columns by name, in order, each of the same rows."""
+"""Yields the rows of some columns, by name, in runs; a run has the same rows of each column."""
 
 
 def flat_steps(columns: ColumnMap, runs: Runs) -> Iterator[StepColumns]:
-    """Yield the steps of flat columns; what says where trajectories end is read whole, first."""
-    ends = _told_ends(columns, runs)
+    """Yield the steps of flat columns; the columns of trajectory ends are read first, and whole."""
+    ends = _mapped_ends(columns, runs)
     names = {tuple(key.split(".")): name for key, name in columns.items() if key not in ENDS}
     first = 0
-    for run in runs([*dict.fromkeys(names.values())]):  # each once, of whatever keys it is
+    for run in runs([*dict.fromkeys(names.values())]):  # once, even if two keys read it
         named = named_columns({key: run[name] for key, name in names.items()})
         count = check_lengths(named, f"The steps from {first:,} on")
         if ends is None:
-            own = flagged_ends(named, count, first)
+            run_ends = flagged_ends(named, count, first)
         elif len(ends) < first + count:
-            raise _of_other_length(len(ends), "more")
+            raise _wrong_length(len(ends), "more")
         else:
             may_be_cut = "ends" not in columns and len(ends) == first + count
-            own = check_flags(ends[first : first + count], named, first, may_be_cut)
+            run_ends = check_flags(ends[first : first + count], named, first, may_be_cut)
         first += count
-        yield {**named, TRAJECTORY_END: own}
+        yield {**named, TRAJECTORY_END: run_ends}
     if ends is not None and len(ends) != first:
-        raise _of_other_length(len(ends), f"{first:,}")
+        raise _wrong_length(len(ends), f"{first:,}")
 
 
-def _told_ends(columns: ColumnMap, runs: Runs) -> np.ndarray | None:
-    """Return where columns say that trajectories end, bool ``[N]``; None where none does."""
-    given = {key: columns[key] for key in ENDS if key in columns}
-    if [*given] == ["episode"]:  # a number a step, of which lengths alone are kept
-        name = given["episode"]
-        return marked(episode_lengths(run[name] for run in runs([name])))
-    told = {key: _whole(runs, name) for key, name in given.items()}
-    if not told:
+def _mapped_ends(columns: ColumnMap, runs: Runs) -> np.ndarray | None:
+    """Return the ends of trajectories, bool ``[N]``, of a mapped column; None without one."""
+    names = {key: columns[key] for key in ENDS if key in columns}
+    if [*names] == ["episode"]:  # read in runs: only the lengths stay in memory
+        name = names["episode"]
+        return ends_of(episode_lengths(run[name] for run in runs([name])))
+    arrays = {key: _whole(runs, name) for key, name in names.items()}
+    if not arrays:
         return None
-    lengths = told.get("lengths")
-    num_told = len(next(iter(told.values()))) if lengths is None else int(lengths.sum())
-    return trajectory_ends({}, num_told, *map(told.get, ENDS))
+    lengths = arrays.get("lengths")
+    num_steps = len(next(iter(arrays.values()))) if lengths is None else int(lengths.sum())
+    return trajectory_ends({}, num_steps, *map(arrays.get, ENDS))
 
 
 def _whole(runs: Runs, name: str) -> np.ndarray:
@@ -84,51 +84,56 @@ def _whole(runs: Runs, name: str) -> np.ndarray:
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
-def _of_other_length(told: int, found: str) -> UsageError:
-    return UsageError(
-        f"What says where trajectories end is for {told:,} steps, and the columns have {found}. "
-        "Correct one of the two."
+def _wrong_length(num_steps: int, found: str) -> WrongRows:
+    return WrongRows(
+        f"The column of trajectory ends is for {num_steps:,} steps, and the other columns have "
+        f"{found}.",
+        expected=num_steps,
+        found=found,
+        advice="Correct one of the two.",
     )
 
 
-TAKEN = frozenset({*ENDS, *(name for (name,) in RETURNED if (name,) not in ROOT_FLAGS)})
-"""Names that a column of no other key may have."""
-FLAT_NAMES = {ours: show_key(theirs) for theirs, ours in RETURNED.items()}
+RESERVED_NAMES = frozenset({*ENDS, *(name for (name,) in RETURNED if (name,) not in ROOT_FLAGS)})
+"""Names that are read as known keys, so that no other column may have them."""
+FLAT_NAMES = {key: show_key(name) for name, key in RETURNED.items()}
 
 
 def flat_name(key: Key, names: Mapping[Key, str] = FLAT_NAMES, between: str = ".") -> str:
-    """Return the name of a column in flat files: what people call it, or our key with dots."""
+    """Return the name of a column in flat files: its usual name, or its key with dots."""
     depth = next((n for n in (2, 1) if key[:n] in names), 0)
     return between.join((*([names[key[:depth]]] if depth else []), *key[depth:]))
 
 
 def is_nameable(key: Key) -> bool:
-    """Return whether a name with dots is read as this key and no other."""
-    is_told = key[0] in TAKEN and key != EPISODE
-    return not (is_told or any(set(name) & {".", "\0"} for name in key))
+    """Return whether the key with dots as a name is read back as the same key."""
+    is_reserved = key[0] in RESERVED_NAMES and key != EPISODE
+    return not (is_reserved or any(set(name) & {".", "\0"} for name in key))
 
 
 def flat_names(manifest: Manifest) -> dict[Key, str]:
-    """Return the names of the columns that flat files have, in the order of the manifest."""
+    """Return the names of the columns in flat files, in the order of the manifest."""
     keys = [column.key for column in manifest.all_columns]
-    return {key: flat_name(key) for key in keys if key not in MADE_AGAIN and is_nameable(key)}
+    return {key: flat_name(key) for key in keys if key not in COMPUTED and is_nameable(key)}
 
 
 def lost_columns(manifest: Manifest) -> list[str]:
-    """Return the columns that flat files have no name for."""
+    """Return a sentence for each column that no name in a flat file stands for."""
     lost = (show_key(each.key) for each in manifest.all_columns if not is_nameable(each.key))
-    return [f"{name}: its name would be read as another key's, and it is left out" for name in lost]
+    return [
+        f"{name}: it is left out, because its name would be read as another key" for name in lost
+    ]
 
 
 def key_runs(dataset: DatasetArrays, keys: Iterable[Key]) -> Iterator[StepColumns]:
-    """Yield all rows of some columns in bounded runs, text as objects."""
+    """Yield all rows of some columns in bounded runs; text has the dtype object."""
     rows, step = dataset.arrays_of(frozenset(keys)), rows_per_block(dataset.row_bytes)
     for start in range(0, len(dataset), step):
         yield dict(rows.run(start, min(start + step, len(dataset))))
 
 
 def lost_metadata(manifest: Manifest) -> list[str]:
-    """Return that a file of arrays alone loses what is said of the data, where anything is."""
-    # The format that it was imported from is not said of the data.
-    said = [name for name, each in manifest.metadata.items() if each and name != IMPORTED_FROM]
-    return [f"what is said of the data: {', '.join(said)}"] if said else []
+    """Return a sentence with the metadata that a file of arrays loses; empty without metadata."""
+    # The format of an import is not lost: it describes the file and not the data.
+    names = [name for name, each in manifest.metadata.items() if each and name != IMPORTED_FROM]
+    return [f"metadata: {', '.join(names)}"] if names else []

@@ -1,4 +1,4 @@
-"""What a format of other tools' files gives, and which formats there are."""
+"""The file formats of other tools, and the functions that each of them has."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
 NAMES = ("npz", "d4rl", "minari", "torchrl", "parquet", "csv", "hf")
-"""The formats, in the order in which a path is tried; each is a file of this room."""
+"""The formats in the order in which they are tried; each is a module of this package."""
 ALIASES = dict.fromkeys(("robomimic", "d3rlpy", "maniskill"), "d4rl")
-"""Other names of HDF5 files, and the format that reads them."""
+"""Other layouts of HDF5 files, and the format that reads them."""
 READ_ONLY = frozenset({"csv", "hf", *ALIASES})
-"""Those that are not written, and whose files have no ``losses`` and ``write``."""
+"""Formats that are not written: their modules have no ``losses`` and ``write``."""
 NEED_REWARDS = frozenset({"d4rl", "minari"})
-"""Those whose readers need rewards."""
+"""Formats whose readers need rewards."""
 
 ColumnMap = Mapping[str, str]
-"""Their column for each of our keys, written with dots; ``ends``, ``lengths`` and ``episode`` are
-keys, too, that say where trajectories end."""
+"""The file's column for each key, written with dots. The keys ``ends``, ``lengths`` and ``episode``
+are for columns that mark the ends of trajectories."""
 
 
 @dataclass(frozen=True)
 class Recognised:
-    """What a format finds at a path, before any row is read.
+    """The columns and metadata at a path, read before any row.
 
     Args:
-        columns: what can be read: the shape of a step and the element type, as text, by name.
-        map: the columns that have a meaning by their names.
-        dropped: what cannot be kept, and why, by name.
-        info: what the files say of the data, as values of JSON.
-        ends: how the files themselves say where trajectories end; empty where a column must.
-        notes: sentences that a person should see.
-        format: what people call such a file, where that is one of ``ALIASES``.
-        is_ring: whether the oldest row is at an unknown place, with the newest one before it.
+        columns: the dtype and the shape of a step, as text, of each column that can be read.
+        map: the column of each key, guessed by the names of the columns.
+        dropped: the reason for each column that cannot be read.
+        info: the metadata in the files, as JSON values.
+        ends: how the files mark the ends of trajectories; empty if a column does.
+        notes: sentences for the user.
+        format: the usual name of such a file, if it is one of ``ALIASES``.
+        is_ring: whether the rows are a ring buffer whose oldest row is unknown.
     """
 
     columns: Mapping[str, str]
@@ -57,30 +57,30 @@ class Recognised:
 
 
 class Format(Protocol):
-    """A format, as the functions of its module."""
+    """The functions of a format's module."""
 
     def recognise(self, path: Path) -> Recognised | None:
-        """Return what is at a path; None where it is not of this format.
+        """Return the columns at a path; None for a path of another format.
 
         Raises:
-            SourceError: it is of this format and damaged.
+            SourceError: the file is damaged.
         """
 
     def blocks(self, path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
         """Yield all steps in bounded blocks, ``TRAJECTORY_END`` among their columns.
 
         Raises:
-            SourceError: bytes are damaged.
-            UsageError: a column is not there, or two things that say where trajectories end differ.
+            SourceError: the file is damaged.
+            UsageError: a column is missing, or two columns of trajectory ends differ.
         """
 
     def losses(self, manifest: Manifest) -> list[str]:
-        """Return what of a dataset the format cannot hold, a sentence each."""
+        """Return a sentence for each column or metadata that the format cannot store."""
 
     def write(self, dataset: DatasetArrays, path: Path, progress: Progress, out: Path) -> str:
         """Write all rows to a new path; return the Python expression that opens them at ``out``.
 
-        ``out`` is the path's name once it is whole.
+        ``out`` is the final path, to which the complete file is renamed.
 
         Raises:
             UsageError: the rows cannot be written in this format.
@@ -88,51 +88,70 @@ class Format(Protocol):
 
 
 def format_of(name: str, *, is_written: bool = False, columns: Sequence[str] = ()) -> Format:
-    """Return the format of a name, which may read its columns under other names."""
+    """Return the format of a name; ``columns`` names the columns of a CSV file."""
     names = [each for each in (*NAMES, *ALIASES) if not (is_written and each in READ_ONLY)]
     if name not in names:
-        what = "is read, and not written" if name in READ_ONLY else "is unknown"
+        problem = "can be read, but not written" if name in READ_ONLY else "does not exist"
         raise UsageError(
-            f"{argument('format')}: {name!r} {what}. Expected one of {', '.join(names)}."
+            f"The format {name!r} {problem}. Expected one of: {', '.join(names)}.",
+            argument="format",
+            expected=names,
+            found=name,
         )
     module: Any = import_module(f"datasets_cli.exchange.{ALIASES.get(name, name)}")
     if columns and name != "csv":
         raise UsageError(
-            f"{argument('columns')} names the columns of a CSV file, and the format is {name}. "
-            f"Leave it out; {argument('map')} says what a column is."
+            f"{argument('columns')} names the columns of a CSV file, but the format is {name}.",
+            argument="columns",
+            expected="csv",
+            found=name,
+            advice=f"Use {argument('map')} to map the columns of other formats to keys.",
         )
     return module.Csv(columns) if columns else module  # type: ignore[no-any-return]
 
 
 def recognised(path: Path, name: str | None, columns: Sequence[str] = ()) -> tuple[str, Recognised]:
-    """Return the format of what is at a path, which may be told, and what it finds there."""
+    """Return the format of the files at a path, and their columns; ``name`` fixes the format."""
     tried = (name,) if name else ("csv",) if columns else NAMES
     with path_errors(path):
-        if not (path.is_file() or path.is_dir()):  # a pipe or a device would be waited for
-            found = f"is {kind_of(path.stat().st_mode)}" if path.exists() else "is not there"
-            raise UsageError(f"{path} {found}. Give a regular file or a folder.")
+        if not (path.is_file() or path.is_dir()):  # opening a pipe or a device would block
+            kind = kind_of(path.stat().st_mode) if path.exists() else None
+            problem = f"is {kind}" if kind else "does not exist"
+            raise UsageError(
+                f"{path} {problem}. Expected a regular file or a folder.",
+                argument="path",
+                path=path,
+                expected="a regular file or a folder",
+                found=kind,
+            )
         for each in tried:
             known = format_of(each, columns=columns).recognise(path)
             if known is not None and each in (*NAMES, known.format):
                 return known.format or each, known
         names = [path.name, *(each.name for each in islice(path.rglob("*"), 10_000))]
-    unread = ""
+    hint = ""
     if columns:
-        unread = f"{argument('columns')} names the columns of a CSV file alone: leave it out. "
+        hint = f"Leave {argument('columns')} out: it is only for CSV files. "
     elif any(".tfrecord" in name for name in names):
-        unread = "TFRecord is not read: use tensorflow. "
+        hint = "TFRecord is not supported: read it with tensorflow. "
     elif any(name.endswith(".parquet") for name in names[1:]):
-        unread = "Parquet in several parts is not read: read one, or join them with pandas. "
+        hint = "A dataset in several Parquet files is not supported: join them with pandas. "
     raise UsageError(
-        f"{path} is of none of these formats: {', '.join(tried)}; docs/exchange.md describes them. "
-        f"{unread}Arrays that another reader gives become a dataset by create_dataset()."
+        f"{path} is not a file of these formats: {', '.join(tried)}.",
+        argument="path",
+        path=path,
+        expected=[*tried],
+        advice=f"{hint}See docs/exchange.md. create_dataset() stores arrays of any other reader.",
     )
 
 
-def refuse_cut(path: Path, *endings: str) -> None:
-    """Refuse a file that has the name of a format and not its bytes: it is cut off, or empty."""
-    if path.is_file() and path.suffix.lower() in endings:
+def reject_truncated(path: Path, *suffixes: str) -> None:
+    """Reject a file whose suffix is of a format but whose bytes are not."""
+    if path.is_file() and path.suffix.lower() in suffixes:
+        size = path.stat().st_size
         raise SourceError(
-            f"{path} is damaged: its {path.stat().st_size:,} bytes are no whole file of the format "
-            "that its name says. It may be cut off: copy or make it again."
+            f"{path} is damaged: its {size:,} bytes are not a complete {path.suffix} file.",
+            path=path,
+            found=size,
+            advice="Copy or write it again: it may be truncated.",
         )

@@ -12,7 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import WrongRows
 from datasets_cli.formats.hdf5 import read_range, read_rows
 from datasets_cli.formats.hdf5_check import is_variable_length
 from datasets_cli.formats.limits import beyond, limit
@@ -22,7 +22,7 @@ from datasets_cli.schema.texts import TEXT, as_text, is_text
 
 
 def datasets_below(group: h5py.Group, what: str) -> dict[str, h5py.Dataset]:
-    """Return the datasets of a group and of all groups below, by path; each object once."""
+    """Return the datasets in a group and all groups below it, by path; each object once."""
     found: dict[str, h5py.Dataset] = {}
     most = limit("columns")
 
@@ -37,27 +37,27 @@ def datasets_below(group: h5py.Group, what: str) -> dict[str, h5py.Dataset]:
 
 
 def problem_of(item: h5py.Dataset) -> str:
-    """Return why a dataset cannot be a column; empty where it can."""
+    """Return the reason why a dataset cannot be a column; empty if it can."""
     try:
         dtype = item.dtype
     except TypeError as error:  # numpy has no such type
         return f"a column cannot have its type ({error})"
     is_words = h5py.check_string_dtype(dtype) is not None
     problems = {
-        "it holds references to other objects, and no values": h5py.check_ref_dtype(dtype),
+        "it holds references to other objects": h5py.check_ref_dtype(dtype),
         "a row has several fields; save each of them as a dataset": dtype.names,
         "its rows differ in length; save them as one array": (
             not is_words and is_variable_length(item)
         ),
         f"a column cannot have numbers of {dtype}": not is_words and element_type(dtype) is None,
         "it is empty": item.shape is None,
-        "it is one value, and no column": item.shape == (),
+        "it is one value, not a column": item.shape == (),
     }
     return next((problem for problem, is_so in problems.items() if is_so), "")
 
 
 def described(item: h5py.Dataset | np.ndarray) -> str:
-    """Return the element type and the shape of a row, for people."""
+    """Return the dtype and the shape of a row, as text."""
     is_words = h5py.check_string_dtype(item.dtype) or item.dtype == object
     kind = TEXT if is_words else item.dtype
     return f"{kind} {list(item.shape[1:])}"
@@ -69,11 +69,14 @@ def runs_of(
     longer: Mapping[str, h5py.Dataset] | None = None,
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yield the rows of datasets of one length in bounded runs, text as str."""
-    # longer: others that have a row more, which are read as their rows and the successors.
+    # longer: datasets with one more row, read as the rows and, one row later, their successors.
     longer, rows = longer or {}, {name: item.shape[0] for name, item in datasets.items()}
     if len(set(rows.values())) > 1:
         listed = ", ".join(f"{name} {count:,}" for name, count in rows.items())
-        raise UsageError(f"{what}: expected a row a step in every dataset, found {listed}.")
+        raise WrongRows(
+            f"{what}: expected one row for each step in every dataset, found {listed}.",
+            found=listed,
+        )
     stop = 0
     for run in read_rows({**datasets, **longer}):
         stop += len(next(iter(run.values())))
@@ -83,16 +86,16 @@ def runs_of(
 
 
 class NewFile(io.FileIO):
-    """A file that HDF5 writes; it never sees that the disk is full, over which it may crash."""
+    """A file that hides the errors of a full disk from HDF5, which may crash on them."""
 
     error: OSError | None = None
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "x+")
-        self._kept: list[tuple[int, bytes]] = []
+        self._unwritten: list[tuple[int, bytes]] = []
 
     def write(self, data: Any) -> int:
-        """Write all of it; keep it from the first error on, which ``check`` raises."""
+        """Write all bytes; after the first error, hold them in memory until ``check`` raises it."""
         position, rest = self.tell(), memoryview(data)
         try:
             while rest and self.error is None:
@@ -100,34 +103,34 @@ class NewFile(io.FileIO):
         except OSError as error:
             self.error = error
         if self.error is not None:
-            self._kept.append((position, bytes(data)))
+            self._unwritten.append((position, bytes(data)))
         return len(data)
 
     def readinto(self, buffer: Any) -> int:
-        """Read what was written, also what the disk refused: HDF5 trusts its own bytes."""
+        """Read the written bytes, and the bytes that failed to be written: HDF5 expects both."""
         position, view = self.tell(), memoryview(buffer)
         super().readinto(buffer)
-        for start, data in self._kept:
+        for start, data in self._unwritten:
             low, high = max(start, position), min(start + len(data), position + len(view))
             if low < high:
                 view[low - position : high - position] = data[low - start : high - start]
         return len(view)
 
     def truncate(self, size: int | None = None) -> int:
-        """Set the size, which writing does, too."""
+        """Set the size; an error is ignored, because the next write sets it again."""
         with suppress(OSError):
             return super().truncate(size)
         return size or 0
 
     def check(self) -> None:
-        """Raise what the disk refused."""
+        """Raise the first error of the disk."""
         if self.error is not None:
             raise self.error
 
 
 @contextmanager
 def new_hdf5(path: Path) -> Iterator[tuple[h5py.File, NewFile]]:
-    """Make an HDF5 file, and raise what the disk refused once HDF5 has closed it."""
+    """Create an HDF5 file; raise the errors of the disk after HDF5 has closed it."""
     with NewFile(path) as disk:
         try:
             with h5py.File(disk, "w") as file:
@@ -137,12 +140,13 @@ def new_hdf5(path: Path) -> Iterator[tuple[h5py.File, NewFile]]:
 
 
 def as_bytes(key: Key, rows: np.ndarray) -> np.ndarray:
-    """Return texts as the bytes that a dataset has for them."""
+    """Return texts as the bytes that HDF5 stores."""
     encoded = np.empty(rows.size, object)
     encoded[:] = [text.encode(errors="surrogateescape") for text in rows.flat]
     if any(b"\0" in data for data in encoded):
-        raise UsageError(
-            f"{show_key(key)} has a text with a zero byte, where texts of HDF5 end. Export another "
-            "format, or replace it with preprocess()."
+        raise WrongRows(
+            f"{show_key(key)} has a text with a zero byte, which would end the text in HDF5.",
+            key=key,
+            advice="Choose another format, or replace the text with preprocess().",
         )
     return encoded.reshape(rows.shape)

@@ -1,4 +1,4 @@
-"""Folders that ``save_to_disk`` of Hugging Face's ``datasets`` wrote: Arrow streams and a list."""
+"""Reads folders of ``save_to_disk`` of Hugging Face's ``datasets``: Arrow streams and a list."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.errors import SourceError, UsageError
+from datasets_cli.errors import SourceError, UsageError, WrongRows
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.exchange.steps import StepColumns
 from datasets_cli.formats.limits import check_limit
@@ -23,7 +23,13 @@ def recognise(path: Path) -> Recognised | None:
     """Return the columns of a folder; see ``Format``."""
     if (path / SPLITS).is_file() and not (path / LIST).exists():
         parts = [each.parent.name for each in sorted(path.glob(f"*/{LIST}"))]
-        raise UsageError(f"{path} has several datasets. Give one of: {', '.join(parts)}.")
+        raise UsageError(
+            f"{path} has several datasets: {', '.join(parts)}.",
+            argument="path",
+            path=path,
+            found=parts,
+            advice="Import the folder of one of them.",
+        )
     if not (path / LIST).is_file():
         return None
     from datasets_cli.exchange import arrow_table
@@ -43,8 +49,12 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
         num_rows = 0
         for stream in _streams(path):
             if stream.schema != schema:
-                raise UsageError(
-                    f"{path.name} has files of different columns. Write them as one dataset."
+                raise WrongRows(
+                    f"{path.name} has files with different columns.",
+                    path=path,
+                    expected=str(schema),
+                    found=str(stream.schema),
+                    advice="Write them as one dataset.",
                 )
             for batch in stream:
                 check_limit("table_bytes", batch.nbytes, f"{path.name}: a batch of rows")
@@ -67,7 +77,12 @@ def _streams(path: Path) -> Iterator[Any]:
     except (KeyError, TypeError):
         names = []
     if not names or any(Path(name).name != name for name in names):
-        raise SourceError(f"{path / LIST} names {names}, and expected are files beside it.")
+        raise SourceError(
+            f"{path / LIST} lists the files {names}. Expected names of files in the same folder.",
+            path=path / LIST,
+            expected="names of files in the same folder",
+            found=names,
+        )
     for name in names:
         _check_regular(path / name)
         with open_regular(path / name) as file:
@@ -76,4 +91,10 @@ def _streams(path: Path) -> Iterator[Any]:
 
 def _check_regular(path: Path) -> None:
     if not stat.S_ISREG(mode := path.lstat().st_mode):
-        raise SourceError(f"{path} is {kind_of(mode)}. Expected a regular file: copy it there.")
+        raise SourceError(
+            f"{path} is {kind_of(mode)}. Expected a regular file.",
+            path=path,
+            expected="a regular file",
+            found=kind_of(mode),
+            advice="Copy the file there.",
+        )

@@ -1,4 +1,4 @@
-"""Which of other tools' columns is which of ours: by their names, or as a user says."""
+"""Maps the columns of other tools to keys: by their names, or by the argument ``map``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from datasets_cli.errors import UnknownKey, UsageError, argument, by_reader
 from datasets_cli.exchange.format import ColumnMap, Recognised
 
 ENDS = ("ends", "lengths", "episode")
-"""Keys of what says where trajectories end."""
+"""The keys of columns that mark the ends of trajectories."""
 
 KNOWN_NAMES = {
     "observation": ("observation", "observations", "obs", "state", "states"),
@@ -29,25 +29,25 @@ KNOWN_NAMES = {
     "info": ("info", "infos"),
     "next.info": ("next_info", "next_infos"),
 }
-"""Names that mean one thing; where a file has several, the first one is read."""
+"""Names with one meaning. If a file has several names of one key, the first is read."""
 
 DONE_NAMES = ("done", "dones")
-"""They mean one of two things: an end, or a termination."""
+"""Names with two meanings: the end of a trajectory, or a termination."""
 GROUPS = frozenset({"observation", "action", "next.observation", "info", "next.info"})
 """The keys whose columns may have names below them."""
 REWARD, NEEDED = "next.reward", ("observation", "action")
 ROOTS = ("observation.", "action.", "info.", "next.")
-"""What names with dots begin with that are keys themselves."""
+"""The beginnings of names with dots that are keys themselves."""
 WORDS = {
     "episode": ("episode", "traj"),
     "lengths": ("length",),
     "ends": ("end", "last", "done", "terminal", "terminated"),
 }
-"""Words that begin a part of the name of a column that may say where trajectories end."""
+"""Words in the names of columns that may mark the ends of trajectories."""
 
 
 def guess(names: Iterable[str], between: str = ".") -> dict[str, str]:
-    """Return the columns of each key that has a known name, and those named as keys are."""
+    """Return the column of each key: columns with known names, and with keys as names."""
     paths = {name: name.split(between) for name in names}
     columns: dict[str, str] = {}
     for key, known in KNOWN_NAMES.items():
@@ -58,12 +58,12 @@ def guess(names: Iterable[str], between: str = ".") -> dict[str, str]:
             if found:
                 columns |= {".".join((key, *below)): name for name, below in found.items()}
                 break
-    # They win: beside next.terminated, terminated is of the step before.
+    # Keys as names win: next to next.terminated, terminated is the flag of the step before.
     dotted = {name: name for name in paths if name.startswith(ROOTS) and name != "next.done"}
-    return _beside(columns, dotted) | dotted
+    return _without_nested(columns, dotted) | dotted
 
 
-def _beside(columns: ColumnMap, others: Iterable[str]) -> dict[str, str]:
+def _without_nested(columns: ColumnMap, others: Iterable[str]) -> dict[str, str]:
     """Return the columns whose keys are neither above nor below another key."""
     return {
         key: name
@@ -72,60 +72,73 @@ def _beside(columns: ColumnMap, others: Iterable[str]) -> dict[str, str]:
     }
 
 
-def chosen_map(found: Recognised, given: ColumnMap | Iterable[str] | None) -> dict[str, str]:
-    """Return the columns to read: what is given, after what their names say.
+def chosen_map(found: Recognised, user_map: ColumnMap | Iterable[str] | None) -> dict[str, str]:
+    """Return the column to read for each key: the user's map completes and replaces the guesses.
 
-    A key that is left out has the column ``""``: the same map again reads the same columns.
+    A key that is left out has the column ``""``, so that the returned map reads the same columns.
     """
-    given = _by_our_keys(given, found.map)
-    for key, name in given.items():
+    chosen = _by_keys(user_map, found.map)
+    for key, name in chosen.items():
         _check_key(key, name, found.map)
-    guessed = _beside(found.map, [key for key, name in given.items() if name])
-    columns = {key: name for key, name in {**guessed, **given}.items() if name}
+    guessed = _without_nested(found.map, [key for key, name in chosen.items() if name])
+    columns = {key: name for key, name in {**guessed, **chosen}.items() if name}
     for key, name in columns.items():
         if name not in found.columns:
             near = get_close_matches(name, found.columns, n=3, cutoff=0.5)
-            known = f"Found: {', '.join(found.columns)}"
-            hint = f"Did you mean {' or '.join(near)}?" if near else known
-            no_column = f"{argument('map')}: there is no column {name} for {key}. {hint}"
-            raise UnknownKey(no_column, argument="map", key=key)
-    if told := [key for key in ENDS if given.get(key)]:
-        # What a user says of ends stands alone.
-        columns = {key: name for key, name in columns.items() if key not in ENDS or key in told}
+            known = f"Found: {', '.join(found.columns)}."
+            raise UnknownKey(
+                f"{argument('map')}: the column {name} of {key} does not exist.",
+                argument="map",
+                key=key,
+                expected=[*found.columns],
+                found=name,
+                advice=f"Did you mean {' or '.join(near)}?" if near else known,
+            )
+    if chosen_ends := [key for key in ENDS if chosen.get(key)]:
+        # The user's ends replace all guessed ones.
+        columns = {
+            key: name for key, name in columns.items() if key not in {*ENDS} - {*chosen_ends}
+        }
     elif found.is_ring:
         raise UsageError(
-            f"The oldest row is not known: {' '.join(found.notes)}. Dump the buffer with its "
-            f"writer, or name a column that says where trajectories end, {argument('map')} "
-            "ends=COLUMN or episode=COLUMN, also at the newest row."
+            f"The oldest row is unknown: {' '.join(found.notes)}.",
+            argument="map",
+            advice=f"Dump the buffer with its writer, or use {argument('map')} ends=COLUMN or "
+            "episode=COLUMN. The newest row must end a trajectory, too.",
         )
     if not found.ends:
         _check_ends(columns, found)
-    have = {*columns, *(key.partition(".")[0] for key in columns)}
+    present = {*columns, *(key.partition(".")[0] for key in columns)}
     unused = [*(name for name in found.columns if name not in columns.values()), *found.dropped]
-    # Demonstrations have no rewards; what a user leaves out is not asked for.
-    may_have_rewards = REWARD not in given and any(
+    # Demonstrations have no rewards, and a user may leave the rewards out.
+    may_have_rewards = REWARD not in chosen and any(
         re.search(r"(^|[./])rew", name) for name in unused
     )
     needed = (*NEEDED, REWARD) if may_have_rewards else NEEDED
-    if missing := next((key for key in needed if key not in have), ""):
+    if missing := next((key for key in needed if key not in present), ""):
         dropped = (f"Not read: {name}: {why}." for name, why in [*found.dropped.items()][:5])
         why = " ".join([f"Found: {', '.join(found.columns)}.", *found.notes, *dropped])
         option = as_options(_suggested(missing, unused))
         none = f" If the file has no rewards: {as_options({REWARD: ''})}."
         left_out = none if missing == REWARD else ""
-        no_column = f"There is no column for {missing}. Name it: {option}.{left_out} {why}"
-        raise UnknownKey(no_column, argument="map", key=missing)
-    return columns | {key: "" for key in {**guessed, **given} if key not in columns}
+        raise UnknownKey(
+            f"No column is mapped to {missing}. {why}",
+            argument="map",
+            key=missing,
+            found=[*found.columns],
+            advice=f"Name it: {option}.{left_out}",
+        )
+    return columns | {key: "" for key in {**guessed, **chosen} if key not in columns}
 
 
 def as_options(columns: ColumnMap) -> str:
-    """Return a map as its reader writes it."""
+    """Return a map as options of the command line, or as a Python argument."""
     options = (f"--map {shlex.quote(f'{key}={name}')}" for key, name in columns.items())
     return by_reader(" ".join(options), f"map={dict(columns)}")
 
 
 def _suggested(missing: str, unused: Iterable[str]) -> dict[str, str]:
-    """Return the columns that a key may mean, by a name that is like one of the key's."""
+    """Return the columns whose names are similar to a known name of the key."""
     paths = {name: re.split("[./]", name) for name in unused}
     heads, known = [path[0] for path in paths.values()], KNOWN_NAMES[missing]
     begins = (each for each in heads if each.startswith(known))
@@ -136,23 +149,33 @@ def _suggested(missing: str, unused: Iterable[str]) -> dict[str, str]:
     return names if missing in GROUPS and names else {missing: names.get(missing, "COLUMN")}
 
 
-def _by_our_keys(given: ColumnMap | Iterable[str] | None, guessed: ColumnMap) -> dict[str, str]:
-    """Return a map, or ``KEY=COLUMN`` texts, by our keys, some of which have other names, too."""
+def _by_keys(user_map: ColumnMap | Iterable[str] | None, guessed: ColumnMap) -> dict[str, str]:
+    """Return a map, or ``KEY=COLUMN`` texts, by keys; ``reward=`` stands for ``next.reward=``."""
     columns: dict[str, str] = {}
-    listed: Any = [given] if isinstance(given, str) else given or ()
+    listed: Any = [user_map] if isinstance(user_map, str) else user_map or ()
     pairs = [*listed.items()] if isinstance(listed, Mapping) else [*map(_pair, listed)]
     for key, name in pairs:
         if not (key and isinstance(key, str) and isinstance(name, str)):
             found = repr(key) if name is None else f"{key!r}: {name!r}"
-            raise UsageError(f"{argument('map')}: expected KEY=COLUMN, not {found}.")
+            raise UsageError(
+                f"{argument('map')}: expected KEY=COLUMN, not {found}.",
+                argument="map",
+                expected="KEY=COLUMN",
+                found=found,
+            )
         head, dot, below = key.partition(".")
-        ours = next((each for each, known in KNOWN_NAMES.items() if head in known), head)
-        # A column of such a name may be none of ours: beside an observation there is a state.
-        is_taken = key in guessed or any(ours + dot + below == each for each, _ in pairs)
-        ours = key if is_taken else ours + dot + below
-        if ours in columns:
-            raise UsageError(f"{argument('map')}: {ours} is given twice. Leave one out.")
-        columns[ours] = name
+        root = next((each for each, known in KNOWN_NAMES.items() if head in known), head)
+        # A known name may also be a column in its own right: a state next to an observation.
+        is_taken = key in guessed or any(root + dot + below == each for each, _ in pairs)
+        full_key = key if is_taken else root + dot + below
+        if full_key in columns:
+            raise UsageError(
+                f"{argument('map')}: {full_key} is mapped twice.",
+                argument="map",
+                key=full_key,
+                advice="Leave one out.",
+            )
+        columns[full_key] = name
     return columns
 
 
@@ -162,17 +185,18 @@ def _pair(text: Any) -> tuple[Any, str | None]:
 
 
 def _check_key(key: str, name: str, guessed: ColumnMap) -> None:
-    """Refuse a key that no dataset has, unless it is the column's own name."""
+    """Reject a key that datasets do not have, unless it is the name of the column."""
     is_below = any(key.startswith(f"{each}.") for each in GROUPS)
     if not (key in KNOWN_NAMES or is_below or key in guessed or key == name):
         near = get_close_matches(key, KNOWN_NAMES, 1)
-        hint = f"Did you mean {near[0]}? " if near else ""
         raise UnknownKey(
-            f"{argument('map')}: {key} is not a key of a dataset. {hint}Expected one of "
+            f"{argument('map')}: {key} is not a key of a dataset. Expected one of "
             f"{', '.join(KNOWN_NAMES)}, or a name below one of them, such as "
             f"info.{key.rpartition('.')[2]}.",
             argument="map",
             key=key,
+            expected=[*KNOWN_NAMES],
+            advice=f"Did you mean {near[0]}?" if near else None,
         )
 
 
@@ -189,17 +213,20 @@ def _check_ends(columns: ColumnMap, found: Recognised) -> None:
     ]
     done = (name for name in numbers if name in DONE_NAMES)
     options += [as_options({"ends": name, "next.terminated": name}) for name in done]
-    exact = f" By its name it may be {', or '.join(options)}." if options else ""
-    raise UsageError(
-        "Nothing says where trajectories end. Name a column of their last steps, "
-        f"{argument('map')} ends=COLUMN, of lengths, lengths=COLUMN, or of numbers, "
-        "episode=COLUMN; or both flags of a step, next.terminated=COLUMN and "
-        f"next.truncated=COLUMN.{exact} Found: {', '.join(found.columns)}."
+    exact = f" Judging by its name: {', or '.join(options)}." if options else ""
+    raise UnknownKey(
+        f"The ends of trajectories are unknown. Found: {', '.join(found.columns)}.",
+        argument="map",
+        key="ends",
+        found=[*found.columns],
+        advice=f"Map a column of last steps ({argument('map')} ends=COLUMN), of lengths "
+        "(lengths=COLUMN) or of episode numbers (episode=COLUMN), or both flags of a step "
+        f"(next.terminated=COLUMN and next.truncated=COLUMN).{exact}",
     )
 
 
 def skipped(found: Recognised, columns: ColumnMap) -> dict[str, str]:
-    """Return why columns are not read, by their names."""
+    """Return the reason for each column that is not read."""
     unread = (name for name in found.columns if name not in columns.values())
     reasons = {name or "a column without a name": _why_unread(name, columns) for name in unread}
     return reasons | dict(found.dropped)
@@ -211,4 +238,4 @@ def _why_unread(name: str, columns: ColumnMap) -> str:
     for key, other in columns.items():
         if role and other and f"{key}.".startswith(role):
             return f"{re.split('[./]', other)[0]} is read as {role[:-1]}"
-    return "it may mean an end or a termination" if head in DONE_NAMES else "no key is given for it"
+    return "it may mean an end or a termination" if head in DONE_NAMES else "no key is mapped to it"

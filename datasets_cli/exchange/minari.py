@@ -1,4 +1,4 @@
-"""Minari's folders: a group of HDF5 an episode, with the observation after its last step."""
+"""Reads and writes Minari's folders: one HDF5 group for each episode, with T + 1 observations."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import numpy as np
 
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.core.progress import Progress
-from datasets_cli.errors import UsageError, argument
-from datasets_cli.exchange.flat import FLAGS, MADE_AGAIN, key_runs
+from datasets_cli.errors import NoRewards, UnknownKey, UsageError, WrongRows, argument
+from datasets_cli.exchange.flat import COMPUTED, FLAGS, key_runs
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.exchange.hdf5_columns import as_bytes, described, new_hdf5
 from datasets_cli.exchange.mapping import ENDS
@@ -36,12 +36,12 @@ MOST_INFO_BYTES = 100_000
 ROOTS = {"observation": "observations", "action": "actions", "info": "infos"}
 NUMBERS = dict(zip((REWARD, *FLAGS), ("rewards", "terminations", "truncations"), strict=True))
 UNNAMEABLE = re.compile(r"\.{1,2}|_index_\d+|.*[/\0].*", re.DOTALL)
-"""Names that mean something else in HDF5, or to Minari."""
+"""Names with another meaning in HDF5 or in Minari."""
 LISTS = ("author", "author_email", "requirements", "combined_datasets")
 
 
 class _Array(NamedTuple):
-    """An array that every episode has; of ``T + 1`` rows where it has a successor."""
+    """An array of every episode, with ``T + 1`` rows if it has a successor."""
 
     key: Key
     path: str
@@ -51,21 +51,24 @@ class _Array(NamedTuple):
 
 
 def recognise(path: Path) -> Recognised | None:
-    """Return what a folder holds, from its first steps; see ``Format``."""
+    """Return the columns of a folder, read from its first steps; see ``Format``."""
     if (source := _source(path)) is None:
         return None
     recipe = load_recipe("minari")
     with source_errors(path.name):
-        told = recipe.describe(source)
+        description = recipe.describe(source)
         first = next(recipe.blocks(source), None)
     if first is None:
-        raise UsageError(f"{path.name} has no step. Expected one episode or more.")
-    said = told.metadata
-    large = {key for key, value in said.items() if len(json.dumps(value)) > MOST_INFO_BYTES}
+        raise WrongRows(f"{path.name} has no steps. Expected one episode or more.", path=path)
+    metadata = description.metadata
+    large = {key for key, value in metadata.items() if len(json.dumps(value)) > MOST_INFO_BYTES}
     names = [*map(show_key, first.columns)]
     if twice := next((name for name in names if names.count(name) > 1), ""):
-        raise UsageError(
-            f"{path.name} has two columns that are {twice} by their names. Rename one."
+        raise WrongRows(
+            f"{path.name} has two columns named {twice}.",
+            path=path,
+            key=twice,
+            advice="Rename one.",
         )
     columns = {show_key(key): described(rows) for key, rows in first.columns.items()}
     del columns[show_key(TRAJECTORY_END)]
@@ -73,17 +76,20 @@ def recognise(path: Path) -> Recognised | None:
         columns,
         {name: name for name in columns},
         {f"{key} of {METADATA}": f"it has over {MOST_INFO_BYTES:,} bytes" for key in large},
-        {key: value for key, value in said.items() if key not in large},
-        "each episode is a group of its own",
-        told.notes,
+        {key: value for key, value in metadata.items() if key not in large},
+        "each episode is a group",
+        description.notes,
     )
 
 
 def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
     """Yield all steps; see ``Format``."""
-    if told := [key for key in ENDS if key in columns]:
+    if mapped := [key for key in ENDS if key in columns]:
         raise UsageError(
-            f"{argument('map')} {told[0]}: Minari's files say where episodes end. Leave it out."
+            f"{argument('map')} {mapped[0]}: the groups of Minari's files are the episodes.",
+            argument="map",
+            key=mapped[0],
+            advice="Leave it out.",
         )
     source = _source(path)
     assert source is not None, "it was recognised"
@@ -97,28 +103,31 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
 
 
 def _source(path: Path) -> Source | None:
-    """Return the files of a folder of Minari's, or of the one above; None for any other."""
+    """Return the files of one of Minari's folders or of its parent; None for other folders."""
     folder = path / "data" if (path / "data" / METADATA).is_file() else path
     has_data = (folder / DATA).is_file() or (folder / "0").is_dir()
     if not (has_data and (folder / METADATA).is_file()):
         return None
-    said = read_json_file(folder / METADATA)
-    name = str(said.get("dataset_id", path.name)) if isinstance(said, dict) else path.name
+    metadata = read_json_file(folder / METADATA)
+    has_id = isinstance(metadata, dict) and "dataset_id" in metadata
+    name = str(metadata["dataset_id"]) if has_id else path.name
     recipe = load_recipe("minari")
     if recipe.resources_at is not None:
-        recipe.resources_at(name, Folder(folder, path.name))  # which checks what reads its form
+        recipe.resources_at(
+            name, Folder(folder, path.name)
+        )  # checks the optional dependency that reads the files
     files = {each.relative_to(folder).as_posix(): each for each in folder.rglob("*")}
     return Source(name, {name: file for name, file in files.items() if file.is_file()})
 
 
 def losses(manifest: Manifest) -> list[str]:
-    """Return what Minari's files cannot hold; see ``Format``."""
+    """Return a sentence for each loss of Minari's files; see ``Format``."""
     arrays, lost = _arrays(manifest)
     written, counts = _metadata(manifest, arrays, 0), _counts(manifest, 0)
-    said = ((name, value) for name, value in manifest.metadata.items() if value)
-    others = [name for name, value in said if name not in counts and written.get(name) != value]
-    told = [f"what is said of the data in another form than Minari's: {', '.join(others)}"]
-    return [*(f"{show_key(key)}: {why}" for key, why in lost.items()), *(told if others else [])]
+    stored = ((name, value) for name, value in manifest.metadata.items() if value)
+    others = [name for name, value in stored if name not in counts and written.get(name) != value]
+    note = [f"metadata: {', '.join(others)} (not in Minari's form)"] if others else []
+    return [*(f"{show_key(key)}: {why}" for key, why in lost.items()), *note]
 
 
 def write(dataset: DatasetArrays, path: Path, progress: Progress, out: Path) -> str:
@@ -142,16 +151,16 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress, out: Path) -> 
             disk.check()
             progress.writing(first := stop)
     text, size = "", (folder / DATA).stat().st_size
-    for _ in range(2):  # Minari counts this document, too
-        said = _metadata(manifest, arrays, size + len(text))
-        text = json.dumps(said | ({"dataset_id": id} if id else {}))
+    for _ in range(2):  # the size includes this document
+        document = _metadata(manifest, arrays, size + len(text))
+        text = json.dumps(document | ({"dataset_id": id} if id else {}))
     (folder / METADATA).write_text(text, encoding="utf-8")
     where = out / folder.relative_to(path)
     return f"minari.load_dataset({id!r})" if id else f"minari.MinariDataset({str(where)!r})"
 
 
 def _local_id(out: Path) -> str:
-    """Return Minari's id of a folder, its path below Minari's root; empty where it is elsewhere."""
+    """Return Minari's id of a folder, its path below Minari's root; empty outside the root."""
     place = os.environ.get("MINARI_DATASETS_PATH") or "~/.minari/datasets"
     root, folder = Path(place).expanduser().resolve(), out.parent if out.name == "data" else out
     if folder == root or not folder.is_relative_to(root):
@@ -160,7 +169,12 @@ def _local_id(out: Path) -> str:
     if not re.fullmatch(r"[-\w/]+-v\d+", id):
         raise UsageError(
             f"{argument('path')} {out} would be Minari's dataset {id}. Expected an id that ends in "
-            "a version, such as mine/walk-v0. Choose another folder."
+            "a version, such as mine/walk-v0.",
+            argument="path",
+            path=out,
+            expected="an id that ends in a version",
+            found=id,
+            advice="Choose another folder.",
         )
     return id
 
@@ -168,10 +182,10 @@ def _local_id(out: Path) -> str:
 def _write_steps(
     file: h5py.File, number: int, arrays: list[_Array], run: StepColumns, starts: Any, first: int
 ) -> None:
-    """Write the rows of a run, whose first one is told, that are of one episode."""
+    """Write the rows of one episode in a run; the first row of the run has the number ``first``."""
     # rows of the dataset        start ........ stop      the episode
     #                    first ........ first + n         the run
-    #                            begin .. end             what is written
+    #                            begin .. end             the written rows
     start, stop = (int(row) for row in starts[number : number + 2])
     begin, end = max(start, first), min(stop, first + len(run[REWARD]))
     group = file.require_group(f"episode_{number}")
@@ -184,48 +198,50 @@ def _write_steps(
             rows = np.concatenate([rows, run[array.successor][end - first - 1 : end - first]])
         shape = (stop - start + bool(array.successor), *array.shape)
         dtype = h5py.string_dtype() if array.dtype == TEXT else array.dtype
-        kept = group.create_dataset(array.path, shape, dtype) if is_new else group[array.path]
+        data = group.create_dataset(array.path, shape, dtype) if is_new else group[array.path]
         if rows.size:
-            kept[begin - start : begin - start + len(rows)] = rows
+            data[begin - start : begin - start + len(rows)] = rows
 
 
 def _check_chains(
     arrays: list[_Array], run: StepColumns, before: StepColumns, begins: np.ndarray, first: int
 ) -> None:
-    """Check that each row is what the one before it, in its trajectory, says comes next."""
-    # begins: the first rows of trajectories, by their numbers in the run.
+    """Check that each row equals the successor of the row before it in the same trajectory."""
+    # begins: the positions in the run of the first rows of trajectories.
     for array in arrays:
         if array.successor is None:
             continue
-        own, following = run[array.key], run[array.successor]
-        told = np.concatenate([before.get(array.successor, following[:1]), following[:-1]])
-        differs = (_bits(told) != _bits(own)).any(1)
+        rows, following = run[array.key], run[array.successor]
+        expected = np.concatenate([before.get(array.successor, following[:1]), following[:-1]])
+        differs = (_bits(expected) != _bits(rows)).any(1)
         differs[begins[begins >= 0]] = False
         if (wrong := np.flatnonzero(differs)).size:
             row = first + int(wrong[0])
-            raise UsageError(
-                f"Row {row:,}: {show_key(array.key)} is not the {show_key(array.successor)} of row "
-                f"{row - 1:,}, in the same trajectory. Minari has each of an episode's once, as "
-                "the successor of the one before it. Choose a format that has both."
+            raise WrongRows(
+                f"Row {row:,}: {show_key(array.key)} differs from {show_key(array.successor)} of "
+                f"row {row - 1:,} in the same trajectory. Minari stores the two as one.",
+                key=array.key,
+                row=row,
+                advice="Choose a format that stores both.",
             )
 
 
 def _bits(rows: np.ndarray) -> np.ndarray:
-    """Return rows ``[n, ...]`` as what is equal where they are, NaN and -0.0 too: ``[n, m]``."""
+    """Return rows ``[n, ...]`` as bytes ``[n, m]`` (text as text), to compare NaN and -0.0."""
     flat = np.ascontiguousarray(rows.reshape(len(rows), -1))
     return flat if rows.dtype == object or not rows.size else flat.view(np.uint8)
 
 
 def _arrays(manifest: Manifest) -> tuple[list[_Array], dict[Key, str]]:
-    """Return the arrays of an episode, and why the other columns are none."""
+    """Return the arrays of an episode, and the reason for each column that is left out."""
     columns = {each.key: each for each in manifest.all_columns}
     forms = {key: (each.dtype, each.shape) for key, each in columns.items()}
     arrays, lost = [], {}
     for key, column in columns.items():
         following = successor_of(key) if forms.get(successor_of(key)) == forms[key] else None
-        is_told = key[:2] in (("next", "observation"), ("next", "info"))
-        if key in MADE_AGAIN or key == EPISODE or (is_told and forms.get(key[1:]) == forms[key]):
-            continue  # the array of the steps has what is told of the next one
+        is_successor = key[:2] in (("next", "observation"), ("next", "info"))
+        if key in COMPUTED or key == EPISODE or (is_successor and forms.get(key[1:]) == forms[key]):
+            continue  # the array of the steps contains the successors
         if why := _problem(key, column, following):
             lost[key] = why
         elif key in NUMBERS:
@@ -237,17 +253,17 @@ def _arrays(manifest: Manifest) -> tuple[list[_Array], dict[Key, str]]:
 
 
 def _problem(key: Key, column: AnyColumn, following: Key | None) -> str:
-    """Return why a column is no array of an episode; empty where it is one."""
+    """Return the reason why a column cannot be an array of an episode; empty if it can."""
     dtype, shape, root = column.dtype, column.shape, key[0]
     has_space = not dtype.startswith("complex") and (dtype != TEXT or not shape)
     problems = {
-        "Minari has no place for it": root not in ROOTS and key not in NUMBERS,
+        "Minari cannot store it": root not in ROOTS and key not in NUMBERS,
         "Minari needs a name for an info": key == ("info",),
-        "a name in it means something else there": any(map(UNNAMEABLE.fullmatch, key)),
+        "one of its names has another meaning in Minari": any(map(UNNAMEABLE.fullmatch, key)),
         f"numpy has no {dtype}": dtype != TEXT and dtype not in NUMPY_TYPES,
         f"Minari has no space of {dtype} {list(shape)}": root != "info" and not has_space,
-        "it is not one number a step": key in NUMBERS and shape not in ((), (1,)),
-        "its successor is not known": root == "observation" and not following,
+        "it is not one number for each step": key in NUMBERS and shape not in ((), (1,)),
+        "its successor is unknown": root == "observation" and not following,
     }
     return next((why for why, holds in problems.items() if holds), "")
 
@@ -256,15 +272,18 @@ def _check_needed(arrays: list[_Array], lost: Mapping[Key, str], id: str) -> Non
     for needed in (("observation",), ("action",), *NUMBERS):
         if not any(each.key[: len(needed)] == needed for each in arrays):
             why = next((why for key, why in lost.items() if key[: len(needed)] == needed), "")
-            raise UsageError(
+            kind = NoRewards if needed == REWARD else UnknownKey
+            raise kind(
                 f"{id} cannot be a Minari dataset, which needs {show_key(needed)}: "
-                f"{why or 'there is none'}."
+                f"{why or 'the column is missing'}.",
+                id=id,
+                key=needed,
             )
 
 
 def _metadata(manifest: Manifest, arrays: list[_Array], size_bytes: int) -> dict[str, Any]:
     """Return ``metadata.json``."""
-    said = {
+    document = {
         name: value
         for name, value in manifest.metadata.items()
         if (name not in LISTS or isinstance(value, list))
@@ -272,12 +291,12 @@ def _metadata(manifest: Manifest, arrays: list[_Array], size_bytes: int) -> dict
     }
     for root in ("observation", "action"):
         space = _space({each.key[1:]: each for each in arrays if each.key[0] == root})
-        said[f"{root}_space"] = _stated(said.get(f"{root}_space"), space)
-    return said | _counts(manifest, size_bytes)
+        document[f"{root}_space"] = _published_or(document.get(f"{root}_space"), space)
+    return document | _counts(manifest, size_bytes)
 
 
 def _counts(manifest: Manifest, size_bytes: int) -> dict[str, Any]:
-    """Return what ``metadata.json`` says of its own files, and not of the data."""
+    """Return the entries of ``metadata.json`` about its files."""
     name = re.sub(r"[^-\w/]", "-", manifest.id.removeprefix("minari/"))
     return {
         "total_episodes": manifest.num_trajectories,
@@ -285,20 +304,20 @@ def _counts(manifest: Manifest, size_bytes: int) -> dict[str, Any]:
         "data_format": "hdf5",
         "jpeg_encoding": False,
         "dataset_id": name if re.search(r"-v\d+$", name) else f"{name}-v0",
-        "minari_version": "0.5.0",  # the oldest whose folders are these: later ones read them
+        "minari_version": "0.5.0",  # the oldest version with this form; later versions read it
         "dataset_size": round(size_bytes / 1e6, 1),
     }
 
 
 def _space(leaves: Mapping[Key, _Array]) -> dict[str, Any]:
-    """Return the space of arrays by their keys below a root, in the form of Minari."""
+    """Return the space of arrays in Minari's form; ``leaves`` are by key below a root."""
     if () not in leaves:
         below: dict[str, dict[Key, _Array]] = {}
         for (name, *rest), each in leaves.items():
             below.setdefault(name, {})[*rest,] = each
         return {"type": "Dict", "subspaces": {name: _space(each) for name, each in below.items()}}
     dtype, shape = leaves[()].dtype, leaves[()].shape
-    if dtype == TEXT:  # which characters there are, and how many, is not known
+    if dtype == TEXT:  # its characters and its lengths are unknown
         return {"type": "Text", "min_length": 0, "max_length": 1 << 20, "charset": "?"}
     low, high = (False, True) if dtype == "bool" else (-np.inf, np.inf)
     if dtype != "bool" and not dtype.startswith("float"):
@@ -307,11 +326,11 @@ def _space(leaves: Mapping[Key, _Array]) -> dict[str, Any]:
     return {"type": "Box", "dtype": dtype, "shape": list(shape), **bounds}
 
 
-def _stated(stated: Any, space: dict[str, Any]) -> str:
-    """Return the space that the publisher states where it is one of the arrays, as text."""
+def _published_or(published: Any, space: dict[str, Any]) -> str:
+    """Return the publisher's space, as text, if it fits the arrays; ``space`` otherwise."""
     with suppress(KeyError, TypeError, ValueError, AttributeError):
-        if _form(json.loads(stated)) == _form(space):
-            return str(stated)
+        if _form(json.loads(published)) == _form(space):
+            return str(published)
     return json.dumps(space)
 
 

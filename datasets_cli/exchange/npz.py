@@ -1,4 +1,4 @@
-"""numpy's archives: one array a column, all steps one after the other."""
+"""Reads and writes numpy's archives: one array for each column, with all steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from datasets_cli.core.progress import Progress
-from datasets_cli.errors import SourceError, UsageError
+from datasets_cli.errors import SourceError, UsageError, WrongRows
 from datasets_cli.exchange.flat import (
     flat_names,
     flat_steps,
@@ -26,7 +26,7 @@ from datasets_cli.exchange.flat import (
     lost_columns,
     lost_metadata,
 )
-from datasets_cli.exchange.format import ColumnMap, Recognised, refuse_cut
+from datasets_cli.exchange.format import ColumnMap, Recognised, reject_truncated
 from datasets_cli.exchange.mapping import guess
 from datasets_cli.exchange.steps import StepColumns
 from datasets_cli.formats.limits import check_limit
@@ -40,12 +40,12 @@ from datasets_cli.store.manifest import Manifest
 
 MEMBER = ".npy"
 MOST_HEADER_BYTES = 12_000
-"""Of an array; numpy reads 10,000."""
+"""The largest header of an array; numpy's limit is 10,000."""
 
 
 @dataclass(frozen=True)
 class _Member:
-    """An array of an archive, by its header, whose data begin at a byte."""
+    """The header of an array in an archive; ``start`` is the offset of its data."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -61,11 +61,15 @@ class _Member:
 def recognise(path: Path) -> Recognised | None:
     """Return the arrays of an archive; see ``Format``."""
     if path.is_dir() or not zipfile.is_zipfile(path):
-        refuse_cut(path, ".npz")
+        reject_truncated(path, ".npz")
         return None
     members = _members(path)
     if not members:
-        raise SourceError(f"{path.name} has no array. Expected an archive of numpy.savez.")
+        raise SourceError(
+            f"{path.name} has no arrays. Expected an archive of numpy.savez.",
+            path=path,
+            expected="an archive of numpy.savez",
+        )
     good = {name: each for name, each in members.items() if not each.problem}
     return Recognised(
         {name: f"{each.dtype} {list(each.shape[1:])}" for name, each in good.items()},
@@ -82,7 +86,11 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
         rows = {name: members[name].shape[0] for name in names}
         if len(set(rows.values())) > 1:
             listed = ", ".join(f"{name} {count:,}" for name, count in rows.items())
-            raise UsageError(f"{path.name}: expected a row a step in every array, found {listed}.")
+            raise WrongRows(
+                f"{path.name}: expected one row for each step in every array, found {listed}.",
+                path=path,
+                found=rows,
+            )
         num_rows, row_bytes = rows[names[0]], sum(members[name].row_bytes for name in names)
         check_limit("rows", num_rows, path.name)
         check_limit("row_bytes", row_bytes, path.name)
@@ -97,13 +105,13 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
                 count = min(step, num_rows - start)
                 yield {name: _read(arrays[name], members[name], start, count) for name in names}
             for file in files.values():
-                _bytes(file, 1)  # none is left: the checksum of all is compared
+                _bytes(file, 1)  # the end of the member, where zipfile compares the checksum
 
     return flat_steps(columns, runs)
 
 
 def losses(manifest: Manifest) -> list[str]:
-    """Return what an archive cannot hold; see ``Format``."""
+    """Return a sentence for each loss of an archive; see ``Format``."""
     lost = [
         f"{show_key(each.key)}: numpy has no {each.dtype}, and the column is left out"
         for each in manifest.columns
@@ -125,7 +133,7 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress, out: Path) -> 
 
 
 def _write_column(file: IO[bytes], dataset: DatasetArrays, key: Key, progress: Progress) -> None:
-    """Write an array; of text first the longest one is looked for, which all have room for."""
+    """Write an array. Text is read twice: first for its longest value, which sets the dtype."""
 
     def runs() -> Iterator[np.ndarray]:
         return (run[key] for run in key_runs(dataset, [key]))
@@ -133,7 +141,7 @@ def _write_column(file: IO[bytes], dataset: DatasetArrays, key: Key, progress: P
     first = next(runs())
     dtype = first.dtype
     if is_text(first):
-        dtype = np.result_type(*(_as_numpys(key, run).dtype for run in runs()))
+        dtype = np.result_type(*(_numpy_text(key, run).dtype for run in runs()))
     header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False}
     npy.write_array_header_2_0(file, {**header, "shape": (len(dataset), *first.shape[1:])})
     for run in runs():
@@ -141,29 +149,32 @@ def _write_column(file: IO[bytes], dataset: DatasetArrays, key: Key, progress: P
         progress.writing(len(dataset))
 
 
-def _as_numpys(key: Key, rows: np.ndarray) -> np.ndarray:
+def _numpy_text(key: Key, rows: np.ndarray) -> np.ndarray:
     if any(text.endswith("\0") for text in rows.flat):
-        raise UsageError(
-            f"{show_key(key)} has a text with a zero at its end, where texts of numpy end. Export "
-            "another format, or replace it with preprocess()."
+        raise WrongRows(
+            f"{show_key(key)} has a text with a zero at its end, which numpy would drop.",
+            key=key,
+            advice="Choose another format, or replace the text with preprocess().",
         )
     return rows.astype(str)
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open an archive, and turn what is raised over its bytes into ``SourceError``."""
+    """Open an archive; errors of its bytes become ``SourceError``."""
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
     except (SourceError, UsageError):
         raise
     except (zipfile.BadZipFile, OSError, RuntimeError, ValueError) as error:
-        raise SourceError(f"{path.name} is damaged, or no archive of numpy's: {error}.") from error
+        raise SourceError(
+            f"{path.name} is damaged, or is not a numpy archive: {error}.", path=path
+        ) from error
 
 
 def _members(path: Path) -> dict[str, _Member]:
-    """Return the arrays of an archive by name, read from their headers alone."""
+    """Return the headers of the arrays of an archive, by name."""
     with _opened(path) as archive:
         infos = [info for info in archive.infolist() if info.filename.endswith(MEMBER)]
         check_limit("columns", len(infos), path.name)
@@ -174,16 +185,16 @@ def _members(path: Path) -> dict[str, _Member]:
 
 def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Member:
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise zipfile.BadZipFile(f"{info.filename} is packed as numpy packs none")
+        raise zipfile.BadZipFile(f"{info.filename} has a compression that numpy does not use")
     with archive.open(info) as file:
         head = BytesIO(_bytes(file, MOST_HEADER_BYTES))
     shape, is_fortran, dtype = read_header(head)
     size = math.prod(shape) * dtype.itemsize + head.tell()
     if not dtype.hasobject and (size != info.file_size or min(shape, default=0) < 0):
-        raise ValueError(f"{info.filename} has not the bytes that its header says")
+        raise ValueError(f"{info.filename} differs in size from its header")
     problems = {
-        "it holds Python objects, which are pickles: rlds runs none": dtype.hasobject,
-        "it is one number, and no column": not shape,
+        "it holds Python objects, which are pickles: rlds does not load pickles": dtype.hasobject,
+        "it is one number, not a column": not shape,
         f"a column cannot have numbers of {dtype}": dtype.kind not in "biufcU",
     }
     problem = next((each for each, is_so in problems.items() if is_so), "")
@@ -198,15 +209,15 @@ def _bytes(file: IO[bytes], count: int) -> bytes:
 
 
 def _mapped(file: IO[bytes], member: _Member) -> np.ndarray:
-    """Return an array in Fortran's order, mapped from a file that has no name."""
-    with TemporaryFile() as kept:
-        kept.writelines(iter(partial(_bytes, file, COPIED_BYTES), b""))
-        kept.flush()
-        return np.memmap(kept, member.dtype, "r", shape=member.shape, order="F")
+    """Return an array in Fortran's order, mapped from an unnamed temporary file."""
+    with TemporaryFile() as copy:
+        copy.writelines(iter(partial(_bytes, file, COPIED_BYTES), b""))
+        copy.flush()
+        return np.memmap(copy, member.dtype, "r", shape=member.shape, order="F")
 
 
 def _read(file: IO[bytes] | np.ndarray, member: _Member, start: int, count: int) -> np.ndarray:
-    """Return the next rows of an array; text as objects."""
+    """Return the next rows of an array; text has the dtype object."""
     if isinstance(file, np.ndarray):
         rows = file[start : start + count].copy("C")
     else:

@@ -1,4 +1,4 @@
-"""Parquet: one file, a row a step; vectors as lists of a fixed size."""
+"""Reads and writes one Parquet file: one row for each step, vectors as lists of a fixed size."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from datasets_cli.store.manifest import Manifest
 
 MAGIC = b"PAR1"
 BUFFER_BYTES = 1 << 20
-"""Of a column that is being read; pyarrow would read a whole row group ahead, or even all."""
+"""The read buffer of a column; without it pyarrow reads a whole row group, or the file."""
 
 
 def recognise(path: Path) -> Recognised | None:
     """Return the columns of a file; see ``Format``."""
-    if path.is_dir() or not (path.suffix == ".parquet" or _begins_so(path)):
+    if path.is_dir() or not (path.suffix == ".parquet" or _has_magic(path)):
         return None
     from datasets_cli.exchange import arrow_table
 
@@ -37,14 +37,14 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
         file, schema, step = _opened(path)
 
     def batches(names: list[str]) -> Any:
-        # A name with a dot may choose others, too, which are not looked at.
+        # A name with a dot may also select other columns, which are ignored.
         return file.iter_batches(step, columns=names)
 
     return arrow_table.table_steps(columns, schema, batches, path.name)
 
 
 def losses(manifest: Manifest) -> list[str]:
-    """Return what Parquet cannot hold; see ``Format``."""
+    """Return a sentence for each loss of a Parquet file; see ``Format``."""
     from datasets_cli.exchange.arrow_table import storable
 
     lost = (each for each in manifest.all_columns if not storable(each))
@@ -56,18 +56,18 @@ def losses(manifest: Manifest) -> list[str]:
 
 
 def write(dataset: DatasetArrays, path: Path, progress: Progress, out: Path) -> str:
-    """Write a file, a bounded row group for each run of rows; see ``Format``."""
+    """Write a file with one row group for each run of rows; see ``Format``."""
     import pyarrow.parquet as pq
 
     from datasets_cli.exchange import arrow_table
 
     manifest = dataset.manifest
-    kept = {each.key: each for each in manifest.all_columns if arrow_table.storable(each)}
-    names = {name: key for key, name in flat_names(manifest).items() if key in kept}
+    stored = {each.key: each for each in manifest.all_columns if arrow_table.storable(each)}
+    names = {name: key for key, name in flat_names(manifest).items() if key in stored}
     schema = arrow_table.schema_of(
-        {name: kept[key] for name, key in names.items()}, manifest.metadata
+        {name: stored[key] for name, key in names.items()}, manifest.metadata
     )
-    # Of numbers a dictionary takes longer than the rest, and hardly one is there twice.
+    # Only text has dictionaries: numbers rarely repeat, and their dictionaries are slow.
     depths = {each.key: len(each.shape) for each in manifest.texts}
     texts = {name: depths[key] for name, key in names.items() if key in depths}
     paths = [f"{name}{'.list.element' * depth}" for name, depth in texts.items()]
@@ -80,7 +80,7 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress, out: Path) -> 
     return f"pandas.read_parquet({str(out)!r})"
 
 
-def _begins_so(path: Path) -> bool:
+def _has_magic(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 

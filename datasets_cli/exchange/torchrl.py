@@ -1,4 +1,4 @@
-"""Memory-mapped folders of tensordict, with one file a tensor; TorchRL writes and reads them."""
+"""Reads and writes memory-mapped folders of tensordict and TorchRL: one file for each tensor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from datasets_cli.core.progress import Progress
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError
 from datasets_cli.exchange.flat import (
-    MADE_AGAIN,
+    COMPUTED,
     flat_steps,
     is_nameable,
     key_runs,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import torch
 
 STORAGE = "storage_metadata.json"
-"""The file next to the tensors if they are a storage that TorchRL dumped."""
+"""The file next to the tensors of a storage that TorchRL dumped."""
 WRITER = Path("..", "writer", "metadata.json")
 """The file with the cursor of the buffer's writer, relative to the folder of its storage."""
 TED = ("observation", "action", "info", "next")
@@ -45,13 +45,13 @@ def recognise(path: Path) -> Recognised | None:
     # A folder with "next" is in the TED format, where "terminated" at the root is the flag before
     # the step: it is computed again.
     if ted := any(name.startswith("next.") for name in leaves):
-        computed = {show_key(key) for key in MADE_AGAIN}
+        computed = {show_key(key) for key in COMPUTED}
         leaves = {name: rows for name, rows in leaves.items() if name not in computed}
-    ours = {name: name for name in leaves if ted and name.partition(".")[0] in TED}
+    own_keys = {name: name for name in leaves if ted and name.partition(".")[0] in TED}
     dtypes = {name: str(rows.dtype).removeprefix("torch.") for name, rows in leaves.items()}
     return Recognised(
         {name: f"{dtypes[name]} {list(rows.shape[1:])}" for name, rows in leaves.items()},
-        guess(leaves) | ours,
+        guess(leaves) | own_keys,
         dict.fromkeys(dropped, "it is not a tensor"),
         notes=(f"{num_rows:,} rows, {_order(seam)}",) if (path / STORAGE).exists() else (),
         is_ring=seam is None,

@@ -31,7 +31,7 @@ def test_without_a_terminal_the_guess_is_printed_and_not_taken(table: str, capsy
     assert line[:7] == ["rlds", *words, "--map", "observation=observation"]
     assert main(line[1:]) == 0
     out, err = capsys.readouterr()
-    assert err.count("skipped: no key is given for it") == 1 and "--map" not in out
+    assert err.count("skipped: no key is mapped to it") == 1 and "--map" not in out
     assert main([*words, "--yes", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["id"], document["plan"]["format"]) == ("mine/a", "csv")

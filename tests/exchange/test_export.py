@@ -1,4 +1,4 @@
-"""Exporting to a path: what is replaced, what is left of a kill, and what errors say."""
+"""Exporting to a path: replacement, kills, and errors."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from datasets_cli.store.manifest import read_manifest
 from tests.exchange.features import COUNT, FEATURES, LENGTHS
 
 MADE_AGAIN = ("done", "terminated", "truncated", "next.done")
-SAID = "what is said of the data"
+SAID = "metadata"
 FORMATS = ("npz", "d4rl", "minari", "torchrl", "parquet")
 
 
@@ -60,5 +60,5 @@ def _named_as_lost(format: str, path: Path, config: Config) -> set[str]:
 def _unguessed(path: Path) -> dict[str, str]:
     """Return the columns whose names are no known ones, as keys of these names."""
     dropped = [each.partition(": ") for each in plan_import(path, "mine/b").dropped]
-    assert all("no key is given" in why or "is read as" in why for _, _, why in dropped), dropped
+    assert all("no key is mapped" in why or "is read as" in why for _, _, why in dropped), dropped
     return {name.replace("/", "."): name for name, _, _ in dropped if name not in MADE_AGAIN}

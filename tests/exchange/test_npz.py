@@ -178,25 +178,26 @@ def test_a_file_that_is_cut_off_is_known_by_its_name(
 @pytest.mark.parametrize(
     "kind", ["pipe", "device", "long", "memory", "pickle", "empty folder", "parts", "tfrecord"]
 )
-def test_what_is_no_file_of_a_format_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+def test_a_path_of_another_kind_is_rejected_at_once(tmp_path: Path, kind: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "parts/data/chunk-000").mkdir(parents=True)
     (tmp_path / "parts/data/chunk-000/episode_000000.parquet").write_bytes(b"PAR1")
     (tmp_path / "a.tfrecord-00000-of-00001").write_bytes(bytes(20))
     (tmp_path / "a.pkl").write_bytes(b"\x80\x04N.")
     os.mkfifo(tmp_path / "pipe.npz")
-    path, words = {
-        "pipe": (tmp_path / "pipe.npz", "is a named pipe"),
-        "device": (Path("/dev/zero"), "is a device"),
-        "long": (Path("x" * 300), "cannot be created or read: File name too long"),
-        "memory": (Path("/proc/self/mem"), "cannot be created or read: [A-Z][a-z/ ]+[.] "),
-        "pickle": (tmp_path / "a.pkl", "none of these formats: npz, d4rl"),
-        "empty folder": (tmp_path / "empty", "none of these formats: npz"),
-        "parts": (tmp_path / "parts", "in several parts is not read: .*create_dataset"),
-        "tfrecord": (tmp_path / "a.tfrecord-00000-of-00001", "TFRecord is not read: "),
+    path, found = {
+        "pipe": (tmp_path / "pipe.npz", "a named pipe"),
+        "device": (Path("/dev/zero"), "a device"),
+        "long": (Path("x" * 300), "File name too long"),
+        "memory": (Path("/proc/self/mem"), ""),
+        "pickle": (tmp_path / "a.pkl", "create_dataset()"),
+        "empty folder": (tmp_path / "empty", "create_dataset()"),
+        "parts": (tmp_path / "parts", "several Parquet files"),
+        "tfrecord": (tmp_path / "a.tfrecord-00000-of-00001", "TFRecord"),
     }[kind]
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError) as raised:
         plan_import(path, "mine/a")
+    assert str(path) in str(raised.value) and found in str(raised.value)
 
 
 def test_a_cut_hdf5_gives_no_advice_that_an_import_cannot_take(tmp_path: Path) -> None:

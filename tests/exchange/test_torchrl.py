@@ -20,7 +20,7 @@ from torchrl.data import LazyMemmapStorage, SliceSampler, TensorDictReplayBuffer
 import datasets_cli
 from datasets_cli import create_dataset, export_dataset, import_dataset, plan_import
 from datasets_cli.config import Config
-from datasets_cli.errors import IntegrityError, SourceError, UsageError
+from datasets_cli.errors import IntegrityError, SourceError, UnknownKey, UsageError
 from tests.exchange.made_steps import Columns, differing, leaf_files, made_steps
 
 
@@ -107,8 +107,9 @@ def theirs(folder: Path, count: int = 6) -> TensorDict:
 
 def test_a_folder_of_others_is_read_by_names_and_a_map(config: Config, tmp_path: Path) -> None:
     rows = theirs(tmp_path / "theirs")
-    with pytest.raises(UsageError, match="ends"):
+    with pytest.raises(UnknownKey) as raised:
         plan_import(tmp_path / "theirs", "mine/theirs")
+    assert raised.value.key == "ends"
     given = {"path": tmp_path / "theirs", "id": "mine/theirs", "map": {"episode": "ids"}}
     plan = plan_import(**given)
     assert (plan.format, plan.map["observation"]) == ("torchrl", "obs")
@@ -162,8 +163,9 @@ def test_a_full_storage_without_its_writer_needs_to_be_told_where_trajectories_e
     buffer.dumps(tmp_path / "dump")
     change(tmp_path / "dump" / "writer" / "metadata.json")
     given = {"path": tmp_path / "dump" / "storage", "id": "mine/ring", "config": config}
-    with pytest.raises(UsageError, match="oldest row is not known"):
+    with pytest.raises(UsageError) as raised:
         import_dataset(**given)
+    assert raised.value.argument == "map" and "ends=COLUMN" in str(raised.value.advice)
     assert import_dataset(**given, map={"episode": "ids"}).num_trajectories == 2
 
 
@@ -210,4 +212,4 @@ def test_what_was_pickled_is_not_opened(config: Config, tmp_path: Path) -> None:
     (tmp_path / "theirs" / "task" / "other.pickle").write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
     (tmp_path / "theirs" / "task" / "meta.json").write_text("no JSON")
     plan = plan_import(tmp_path / "theirs", "mine/x", map={"ends": "terminals"})
-    assert plan.dropped == ("ids: no key is given for it", "task: it is not a tensor")
+    assert plan.dropped == ("ids: no key is mapped to it", "task: it is not a tensor")

@@ -18,7 +18,7 @@ import pytest
 import datasets_cli
 from datasets_cli import DatasetWriter, create_dataset
 from datasets_cli.config import Config
-from datasets_cli.errors import DiskFull, LockedError, UsageError
+from datasets_cli.errors import DiskFull, LockedError, NotWritable, UsageError, WrongRows
 from datasets_cli.store.manifest import MANIFEST_FILENAME, read_manifest
 from tests.cli.test_wrong_calls import small_disk
 from tests.exchange.test_create import columns_of
@@ -161,16 +161,17 @@ def test_two_writers_of_one_id_do_not_meet(config: Config) -> None:
 
 
 def test_without_episodes_there_is_no_dataset(config: Config) -> None:
-    with pytest.raises(UsageError, match="no episode"):
+    with pytest.raises(WrongRows):
         write(range(0), config)
-    with pytest.raises(UsageError, match="with statement"):
+    with pytest.raises(NotWritable):
         DatasetWriter("mine/robot", config=config).add_episode(episode(0))
 
 
 def test_an_installed_dataset_is_replaced_by_force_alone(config: Config) -> None:
     write(range(3), config)
-    with pytest.raises(UsageError, match="force"):
+    with pytest.raises(NotWritable) as raised:
         write(range(4), config)
+    assert raised.value.id == "mine/robot" and "force=True" in str(raised.value.advice)
     made = write(range(4), config, force=True).dataset
     assert made is not None and made.num_trajectories == 4
 
@@ -221,7 +222,7 @@ def test_text_as_bytes_and_numbers_that_numpy_lacks_are_kept(config: Config) -> 
     assert (config.root / "datasets/mine/robot/scale.memmap").read_bytes() == scale.tobytes()
 
 
-def test_after_its_statement_a_writer_takes_no_episode(config: Config) -> None:
+def test_a_closed_writer_rejects_episodes(config: Config) -> None:
     writer = write(range(2), config)
-    with pytest.raises(UsageError, match="with statement"):
+    with pytest.raises(NotWritable):
         writer.add_episode(episode(2))
