@@ -180,17 +180,8 @@ def episode_steps(columns: Mapping[Any, Any], what: str) -> StepColumns:
         following = {("next", *key): named[key][1:] for key in observed}
         named |= {key: named[key][:-1] for key in observed} | following
     for key in (TERMINATED, TRUNCATED):
-        if key in named and not named[key].ndim:  # one flag for the episode: that of its last step
-            if problem := flag_problem(named[key].reshape(1)):
-                raise WrongRows(
-                    f"{what}: {show_key(key)} must be 0 or 1, found {problem}.",
-                    key=key,
-                    expected="0 or 1",
-                    found=problem,
-                )
-            flags = np.zeros(size, np.bool_)
-            flags[-1] = named[key].item()
-            named[key] = flags
+        if key in named and not named[key].ndim:
+            named[key] = _flags_of_episode(key, named[key], size, what)
     check_lengths(named, what)
     numbers = named.pop(EPISODE, np.zeros(1))
     if (numbers != numbers[0]).any():
@@ -206,3 +197,17 @@ def episode_steps(columns: Mapping[Any, Any], what: str) -> StepColumns:
         error.prepend(f"{what} must be one trajectory: ")
         raise
     return {**named, TRAJECTORY_END: ends}
+
+
+def _flags_of_episode(key: Key, flag: np.ndarray, num_steps: int, what: str) -> np.ndarray:
+    """Return the flags of all steps, bool ``[T]``, from the flag of the last step."""
+    if problem := flag_problem(flag.reshape(1)):
+        raise WrongRows(
+            f"{what}: {show_key(key)} must be 0 or 1, found {problem}.",
+            key=key,
+            expected="0 or 1",
+            found=problem,
+        )
+    flags = np.zeros(num_steps, np.bool_)
+    flags[-1] = flag.item()
+    return flags

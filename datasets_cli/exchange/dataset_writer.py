@@ -353,15 +353,7 @@ def save_steps(
         if current.problem and older is None and not options.force:
             raise DamagedDataset(current.problem, id=id, path=folder)
         if older is not None and not (options.force or is_same):
-            expected, found = _summary(older), _summary(manifest)
-            raise NotWritable(
-                f"{id} is installed {_difference(older, manifest)}: {expected}. The new data "
-                f"are {found}.",
-                id=id,
-                expected=expected,
-                found=found,
-                advice=f"Replace it with {argument('force', 'True')}, or choose another name.",
-            )
+            raise _other_data(older, manifest)
         if count := manifest.dropped_steps:
             written.notes.append(
                 f"{counted(count, 'last step')} of trajectories that do not terminate "
@@ -420,6 +412,18 @@ def _rejected_rows(steps: Iterable[StepColumns], use: Callable[[Iterator[StepCol
         if error in damage:
             raise
         raise as_wrong_rows(error) from error
+
+
+def _other_data(older: Manifest, newer: Manifest) -> NotWritable:
+    expected, found = _summary(older), _summary(newer)
+    return NotWritable(
+        f"{older.id} is installed {_difference(older, newer)}: {expected}. The new data are "
+        f"{found}.",
+        id=older.id,
+        expected=expected,
+        found=found,
+        advice=f"Replace it with {argument('force', 'True')}, or choose another name.",
+    )
 
 
 def _difference(older: Manifest, newer: Manifest) -> str:

@@ -82,6 +82,25 @@ def chosen_map(found: Recognised, user_map: ColumnMap | Iterable[str] | None) ->
         _check_key(key, name, found.map)
     guessed = _without_nested(found.map, [key for key, name in chosen.items() if name])
     columns = {key: name for key, name in {**guessed, **chosen}.items() if name}
+    _check_columns(columns, found)
+    if chosen_ends := [key for key in ENDS if chosen.get(key)]:
+        # The user's ends replace all guessed ones.
+        guessed_ends = {*ENDS}.difference(chosen_ends)
+        columns = {key: name for key, name in columns.items() if key not in guessed_ends}
+    elif found.is_ring:
+        raise UsageError(
+            f"The oldest row is unknown: {' '.join(found.notes)}.",
+            argument="map",
+            advice=f"Dump the buffer with its writer, or use {argument('map')} ends=COLUMN or "
+            "episode=COLUMN. The newest row must end a trajectory, too.",
+        )
+    if not found.ends:
+        _check_ends(columns, found)
+    _check_needed(columns, found, has_reward_choice=REWARD in chosen)
+    return columns | {key: "" for key in {**guessed, **chosen} if key not in columns}
+
+
+def _check_columns(columns: ColumnMap, found: Recognised) -> None:
     for key, name in columns.items():
         if name not in found.columns:
             near = get_close_matches(name, found.columns, n=3, cutoff=0.5)
@@ -94,24 +113,13 @@ def chosen_map(found: Recognised, user_map: ColumnMap | Iterable[str] | None) ->
                 found=name,
                 advice=f"Did you mean {' or '.join(near)}?" if near else known,
             )
-    if chosen_ends := [key for key in ENDS if chosen.get(key)]:
-        # The user's ends replace all guessed ones.
-        columns = {
-            key: name for key, name in columns.items() if key not in {*ENDS} - {*chosen_ends}
-        }
-    elif found.is_ring:
-        raise UsageError(
-            f"The oldest row is unknown: {' '.join(found.notes)}.",
-            argument="map",
-            advice=f"Dump the buffer with its writer, or use {argument('map')} ends=COLUMN or "
-            "episode=COLUMN. The newest row must end a trajectory, too.",
-        )
-    if not found.ends:
-        _check_ends(columns, found)
+
+
+def _check_needed(columns: ColumnMap, found: Recognised, *, has_reward_choice: bool) -> None:
     present = {*columns, *(key.partition(".")[0] for key in columns)}
     unused = [*(name for name in found.columns if name not in columns.values()), *found.dropped]
     # Demonstrations have no rewards, and a user may leave the rewards out.
-    may_have_rewards = REWARD not in chosen and any(
+    may_have_rewards = not has_reward_choice and any(
         re.search(r"(^|[./])rew", name) for name in unused
     )
     needed = (*NEEDED, REWARD) if may_have_rewards else NEEDED
@@ -128,7 +136,6 @@ def chosen_map(found: Recognised, user_map: ColumnMap | Iterable[str] | None) ->
             found=[*found.columns],
             advice=f"Name it: {option}.{left_out}",
         )
-    return columns | {key: "" for key in {**guessed, **chosen} if key not in columns}
 
 
 def as_options(columns: ColumnMap) -> str:
