@@ -83,7 +83,7 @@ _LAZY_IMPORTS = {
     "UsageError": "errors",
     # datasets as replay buffers
     "ExperienceReplay": "experience.replay",
-    "Trajectories": "replay.trajectories.table",
+    "Trajectories": "replay.trajectories.trajectory_table",
     "D4RLExperienceReplay": "torchrl.families",
     "MinariExperienceReplay": "torchrl.minari",
     "OpenMLExperienceReplay": "torchrl.families",

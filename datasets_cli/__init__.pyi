@@ -52,7 +52,7 @@ from datasets_cli.replay.storages.tensors import LazyMemmapStorage as LazyMemmap
 from datasets_cli.replay.storages.tensors import LazyTensorStorage as LazyTensorStorage
 from datasets_cli.replay.storages.tensors import TensorStorage as TensorStorage
 from datasets_cli.replay.trajectories.split import split_trajectories as split_trajectories
-from datasets_cli.replay.trajectories.table import Trajectories as Trajectories
+from datasets_cli.replay.trajectories.trajectory_table import Trajectories as Trajectories
 from datasets_cli.replay.transforms.entries import CatTensors as CatTensors
 from datasets_cli.replay.transforms.entries import DoubleToFloat as DoubleToFloat
 from datasets_cli.replay.transforms.entries import ExcludeTransform as ExcludeTransform

@@ -56,7 +56,7 @@ from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.dataset import DatasetStorage, FrameStack, open_storage
 from datasets_cli.replay.storages.options import SequenceOptions
 from datasets_cli.replay.storages.sequences import Sequences
-from datasets_cli.replay.trajectories.table import Trajectories
+from datasets_cli.replay.trajectories.trajectory_table import Trajectories
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writing.writers import Writer
 from datasets_cli.specs.composite import Composite

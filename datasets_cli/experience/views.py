@@ -24,7 +24,7 @@ from datasets_cli.replay.queries.views import (
     trajectory_numbers,
 )
 from datasets_cli.replay.storages.dataset import DatasetStorage
-from datasets_cli.replay.trajectories.table import Trajectories
+from datasets_cli.replay.trajectories.trajectory_table import Trajectories
 from datasets_cli.schema.shapes import check_run
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.selection import Selection, whole_dataset

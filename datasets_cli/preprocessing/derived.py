@@ -26,7 +26,7 @@ from datasets_cli.preprocessing.work import result_bytes
 from datasets_cli.replay.queries.views import selected
 from datasets_cli.replay.samplers.orders import permutation
 from datasets_cli.replay.storages.dataset import DatasetStorage
-from datasets_cli.replay.trajectories.table import Trajectories
+from datasets_cli.replay.trajectories.trajectory_table import Trajectories
 from datasets_cli.schema.columns import Column
 from datasets_cli.schema.texts import TEXT
 from datasets_cli.store.cache_root import CacheRoot, check_id

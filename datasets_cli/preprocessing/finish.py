@@ -22,10 +22,10 @@ import numpy as np
 from datasets_cli.core.progress import Progress, reporting_to
 from datasets_cli.core.quantities import counted
 from datasets_cli.errors import WrongRows
-from datasets_cli.preprocessing.comparison import notes_of
 from datasets_cli.preprocessing.frames import PartOfFrames, join_parts
 from datasets_cli.preprocessing.origin import refuse_used
 from datasets_cli.preprocessing.returned import ResultColumns, read_mark
+from datasets_cli.preprocessing.row_checks import notes_of
 from datasets_cli.preprocessing.run import PreprocessRun
 from datasets_cli.preprocessing.work import Work
 from datasets_cli.schema.columns import DONE, TRUNCATED, Column

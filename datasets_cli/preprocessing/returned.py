@@ -20,7 +20,7 @@ import torch
 from tensordict import TensorDict, is_leaf_nontensor, is_non_tensor
 
 from datasets_cli.errors import DamagedDataset, WrongRows
-from datasets_cli.preprocessing.comparison import Counts
+from datasets_cli.preprocessing.row_checks import Counts
 from datasets_cli.schema.bits import to_array
 from datasets_cli.schema.columns import Column, Key, show_key
 from datasets_cli.schema.texts import AnyColumn, TextColumn, any_column, is_text

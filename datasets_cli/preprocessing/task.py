@@ -20,13 +20,6 @@ from tensordict import TensorDict, is_leaf_nontensor
 
 from datasets_cli.errors import RldsError, SourceError, UsageError, WrongRows
 from datasets_cli.parallel.cluster import WorkerCheck
-from datasets_cli.preprocessing.comparison import (
-    Columns,
-    InputRows,
-    added_to,
-    odd_numbers,
-    write_counts,
-)
 from datasets_cli.preprocessing.frames import check_chained, ends_of_kept, write_part
 from datasets_cli.preprocessing.function import RowFunction, failure_of
 from datasets_cli.preprocessing.mapping import PipelineFunction, RowByRow
@@ -40,6 +33,13 @@ from datasets_cli.preprocessing.returned import (
     kept_rows,
     number_rows,
     write_mark,
+)
+from datasets_cli.preprocessing.row_checks import (
+    Columns,
+    InputRows,
+    added_to,
+    odd_numbers,
+    write_counts,
 )
 from datasets_cli.replay.storages.collate import make_batch
 from datasets_cli.replay.storages.dataset import DatasetStorage

@@ -20,7 +20,7 @@ from datasets_cli.project.declaration import (
 )
 from datasets_cli.project.file import DATA, FILENAME, data_file, data_tables
 from datasets_cli.replay.buffer.tensordict import TensorDictReplayBuffer
-from datasets_cli.replay.mixing.columns import Member
+from datasets_cli.replay.mixing.column_mapping import Member
 from datasets_cli.replay.mixing.mixture import Mixture
 from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
 from datasets_cli.schema.columns import Key

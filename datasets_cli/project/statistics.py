@@ -19,7 +19,7 @@ import numpy as np
 
 from datasets_cli.core.progress import Progress, expect_rows
 from datasets_cli.errors import DiskFull
-from datasets_cli.replay.trajectories.table import Trajectories, block_dtype
+from datasets_cli.replay.trajectories.trajectory_table import Trajectories, block_dtype
 from datasets_cli.schema.column_statistics import MEASURES, ColumnStatistics
 from datasets_cli.schema.columns import Column, rows_per_block, show_key
 from datasets_cli.store.arrays import ArraySource, plain_numbers

@@ -11,7 +11,7 @@ _LAZY_IMPORTS = {
     "SamplerEnsemble": "replay.mixing.ensemble",
     "StorageEnsemble": "replay.mixing.ensemble",
     "WriterEnsemble": "replay.mixing.ensemble",
-    "Member": "replay.mixing.columns",
+    "Member": "replay.mixing.column_mapping",
     "LinearAnneal": "replay.mixing.weights",
     "WritableStorage": "replay.storages.protocol",
     "LazyStackStorage": "replay.storages.lists",

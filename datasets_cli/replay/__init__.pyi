@@ -7,7 +7,7 @@ from datasets_cli.replay.goals.relabel import RelabelGoal as RelabelGoal
 from datasets_cli.replay.goals.sampler import HERSampler as HERSampler
 from datasets_cli.replay.goals.sampler import HindsightStrategy as HindsightStrategy
 from datasets_cli.replay.loaders import BatchStream as BatchStream
-from datasets_cli.replay.mixing.columns import Member as Member
+from datasets_cli.replay.mixing.column_mapping import Member as Member
 from datasets_cli.replay.mixing.ensemble import ReplayBufferEnsemble as ReplayBufferEnsemble
 from datasets_cli.replay.mixing.ensemble import SamplerEnsemble as SamplerEnsemble
 from datasets_cli.replay.mixing.ensemble import StorageEnsemble as StorageEnsemble
@@ -39,7 +39,7 @@ from datasets_cli.replay.storages.tensors import LazyTensorStorage as LazyTensor
 from datasets_cli.replay.storages.tensors import TensorStorage as TensorStorage
 from datasets_cli.replay.trajectories.bounds import find_start_stop_traj as find_start_stop_traj
 from datasets_cli.replay.trajectories.split import split_trajectories as split_trajectories
-from datasets_cli.replay.trajectories.table import Trajectories as Trajectories
+from datasets_cli.replay.trajectories.trajectory_table import Trajectories as Trajectories
 from datasets_cli.replay.transforms.entries import CatTensors as CatTensors
 from datasets_cli.replay.transforms.entries import DoubleToFloat as DoubleToFloat
 from datasets_cli.replay.transforms.entries import DTypeCastTransform as DTypeCastTransform

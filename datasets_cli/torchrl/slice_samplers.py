@@ -25,8 +25,8 @@ from datasets_cli.replay.samplers.prioritized import (
 )
 from datasets_cli.replay.samplers.protocol import Uniform
 from datasets_cli.replay.samplers.rows import SamplerWithoutReplacement
+from datasets_cli.replay.samplers.slice_windows import Overhang
 from datasets_cli.replay.samplers.slices import SliceOptions, Slices
-from datasets_cli.replay.samplers.windows import Overhang
 from datasets_cli.replay.trajectories.bounds import (
     TrajectoryKeys,
     TrajectorySource,

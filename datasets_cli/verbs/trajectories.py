@@ -16,7 +16,7 @@ from datasets_cli.store.cache_root import CacheRoot
 if TYPE_CHECKING:
     import numpy as np
 
-    from datasets_cli.replay.trajectories.table import Trajectories
+    from datasets_cli.replay.trajectories.trajectory_table import Trajectories
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay
 from datasets_cli.errors import WrongRows
-from datasets_cli.preprocessing.comparison import SAMPLED, InputRows, odd_numbers
 from datasets_cli.preprocessing.returned import Returned
+from datasets_cli.preprocessing.row_checks import SAMPLED, InputRows, odd_numbers
 from datasets_cli.preprocessing.task import _compared
 from datasets_cli.project import Pipeline
 from tests.support.refusals import refused

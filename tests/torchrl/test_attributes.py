@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import Unsupported
-from datasets_cli.replay.storages import processes
+from datasets_cli.replay.storages import process_lock as processes
 from tests.support.parity import ours, theirs
 
 KEYS: list[dict[str, Any]] = [

@@ -22,7 +22,7 @@ from datasets_cli.replay.batches.formats import BatchFormat
 from datasets_cli.replay.batches.row_numbers import unravel_rows
 from datasets_cli.replay.samplers.protocol import Info, Sampler, draw_rows
 from datasets_cli.replay.storages.collate import map_rows
-from datasets_cli.replay.storages.processes import call_after_fork
+from datasets_cli.replay.storages.process_lock import call_after_fork
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.storages.shared import SharedStorage
 from datasets_cli.replay.transforms.transform import Compose, TransformLike, as_transform, parts_of

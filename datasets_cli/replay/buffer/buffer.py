@@ -42,7 +42,7 @@ from datasets_cli.replay.storages.collate import ARRAYS, rows_of_arrays
 from datasets_cli.replay.storages.protocol import Storage, is_writable
 from datasets_cli.replay.storages.shared import SharedStorage
 from datasets_cli.replay.storages.tensors import LazyMemmapStorage
-from datasets_cli.replay.trajectories.table import Trajectories
+from datasets_cli.replay.trajectories.trajectory_table import Trajectories
 from datasets_cli.replay.transforms.transform import Compose, Inverted, TransformLike
 from datasets_cli.replay.writing.row_writer import RowWriter, writable
 from datasets_cli.replay.writing.writers import TensorDictRoundRobinWriter, Writer

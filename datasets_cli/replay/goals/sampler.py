@@ -24,8 +24,8 @@ from datasets_cli.replay.goals.relabel import (
 )
 from datasets_cli.replay.samplers.protocol import Info, Sampler, check_kind, draw_rows
 from datasets_cli.replay.samplers.rows import RandomSampler
+from datasets_cli.replay.samplers.slice_windows import begin_flags
 from datasets_cli.replay.samplers.slices import MASK, trajectories_of
-from datasets_cli.replay.samplers.windows import begin_flags
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.bounds import FROM_STORAGE, TrajectoryIndex, TrajectorySource
 from datasets_cli.schema.columns import Key

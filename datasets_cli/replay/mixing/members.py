@@ -20,7 +20,7 @@ from datasets_cli.errors import Unsupported, UsageError, WrongRows, by_reader
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.batches.reader import BatchReader
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
-from datasets_cli.replay.mixing.columns import (
+from datasets_cli.replay.mixing.column_mapping import (
     ColumnForm,
     ColumnMap,
     Member,

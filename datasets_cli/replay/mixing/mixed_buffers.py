@@ -36,7 +36,7 @@ from datasets_cli.replay.batches.reader import expand_to_rows
 from datasets_cli.replay.batches.row_numbers import flat_rows, unravel_rows
 from datasets_cli.replay.buffer.buffer import ReplayBuffer, choose_format
 from datasets_cli.replay.checkpoint.checkpoint import DUMP, error_path, write_dump
-from datasets_cli.replay.mixing.columns import (
+from datasets_cli.replay.mixing.column_mapping import (
     batch_leaves,
     difference_table,
     different_keys,

@@ -18,7 +18,7 @@ from datasets_cli.replay.arguments import NestedKey, StateDict
 from datasets_cli.replay.batches.reader import CollateFunction
 from datasets_cli.replay.buffer.buffer import ReplayBuffer, TensorDictBatchOptions
 from datasets_cli.replay.buffer.tensordict import TensorDictReplayBuffer
-from datasets_cli.replay.mixing.columns import Member
+from datasets_cli.replay.mixing.column_mapping import Member
 from datasets_cli.replay.mixing.members import (
     MemberLike,
     MixtureStorage,
@@ -30,8 +30,8 @@ from datasets_cli.replay.samplers.epochs import bounds_reached, mixed_order
 from datasets_cli.replay.samplers.orders import Order
 from datasets_cli.replay.samplers.protocol import Draw, Info, Sampler
 from datasets_cli.replay.samplers.rows import RandomSampler, SharedEpochOptions, SharedEpochs
+from datasets_cli.replay.samplers.slice_windows import SliceBegins, SliceWindows
 from datasets_cli.replay.samplers.slices import SliceOptions, sampler_of
-from datasets_cli.replay.samplers.windows import SliceBegins, SliceWindows
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
 from datasets_cli.replay.transforms.transform import TransformLike

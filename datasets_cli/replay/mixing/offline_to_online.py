@@ -26,7 +26,7 @@ from datasets_cli.replay.arguments import (
     seeded,
 )
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
-from datasets_cli.replay.mixing.columns import batch_leaves
+from datasets_cli.replay.mixing.column_mapping import batch_leaves
 from datasets_cli.replay.mixing.mixed_buffers import (
     WEIGHT,
     MemberBatch,

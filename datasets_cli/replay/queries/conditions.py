@@ -28,7 +28,7 @@ from datasets_cli.replay.queries.trajectory import (
     leaves_of,
     whole_trajectory,
 )
-from datasets_cli.replay.trajectories.table import (
+from datasets_cli.replay.trajectories.trajectory_table import (
     REDUCTIONS,
     UFUNCS,
     Reduction,

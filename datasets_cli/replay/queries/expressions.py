@@ -29,7 +29,7 @@ from datasets_cli.replay.queries.conditions import (
     TrajectoryPredicate,
     predicate_of,
 )
-from datasets_cli.replay.trajectories.table import Reduction
+from datasets_cli.replay.trajectories.trajectory_table import Reduction
 from datasets_cli.schema.columns import Key
 
 

@@ -35,7 +35,7 @@ from datasets_cli.replay.trajectories.bounds import (
     TrajectoryKeys,
     find_trajectories,
 )
-from datasets_cli.replay.trajectories.table import Trajectories
+from datasets_cli.replay.trajectories.trajectory_table import Trajectories
 from datasets_cli.schema.columns import DONE, EPISODE, TERMINATED, TRUNCATED, Key, show_key
 
 NUMBER_KEYS: tuple[Key, ...] = (("collector", "traj_ids"), ("traj_ids",), EPISODE)

@@ -13,7 +13,7 @@ from tensordict import TensorDictBase
 from datasets_cli.errors import UnknownKey, UsageError, WrongRows
 from datasets_cli.replay.arguments import NestedKey, key_of
 from datasets_cli.replay.trajectories.bounds import RowEntries
-from datasets_cli.replay.trajectories.table import (
+from datasets_cli.replay.trajectories.trajectory_table import (
     AS_FLOAT32,
     BLOCK_ROWS,
     Reduction,

@@ -20,7 +20,7 @@ from datasets_cli.replay.queries.conditions import TextCondition, TrajectoryPred
 from datasets_cli.replay.queries.expressions import Expression
 from datasets_cli.replay.queries.trajectory import leaves_below
 from datasets_cli.replay.samplers.orders import permutation
-from datasets_cli.replay.trajectories.table import BLOCK_ROWS, Trajectories
+from datasets_cli.replay.trajectories.trajectory_table import BLOCK_ROWS, Trajectories
 from datasets_cli.schema.columns import TERMINATED, TRUNCATED, Key, rows_per_block, successor_of
 from datasets_cli.schema.shapes import LengthArray, OffsetArray, RowArray
 from datasets_cli.schema.trajectories import lengths_of, runs_of, trajectory_of

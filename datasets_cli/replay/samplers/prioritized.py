@@ -15,7 +15,7 @@ from datasets_cli.replay.arguments import REDUCTIONS, Numbers, StateDict, whole_
 from datasets_cli.replay.samplers.priorities import Priorities, priorities_on
 from datasets_cli.replay.samplers.protocol import Draw, Info, PrioritySampler
 from datasets_cli.replay.samplers.rows import SingleRows
-from datasets_cli.replay.samplers.windows import SliceBegins, SliceWindows
+from datasets_cli.replay.samplers.slice_windows import SliceBegins, SliceWindows
 from datasets_cli.replay.state_file import read_state_file, write_state_file
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.mapping import usable_device

@@ -12,7 +12,7 @@ from tensordict import TensorDictBase
 
 from datasets_cli.errors import EmptyBuffer, OutOfRange, WrongRows, WrongState
 from datasets_cli.replay.arguments import Numbers, StateDict
-from datasets_cli.replay.samplers.windows import SliceBegins, SliceWindows
+from datasets_cli.replay.samplers.slice_windows import SliceBegins, SliceWindows
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.shapes import Items, RowNumbers

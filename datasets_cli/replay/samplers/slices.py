@@ -12,7 +12,12 @@ from datasets_cli.errors import EmptyBuffer, UsageError, WrongRows, WrongSize
 from datasets_cli.replay.arguments import NestedKey, StateDict, optional_key, whole_number
 from datasets_cli.replay.samplers.protocol import Draw, Info
 from datasets_cli.replay.samplers.rows import DrawSampler, SingleRows
-from datasets_cli.replay.samplers.windows import Overhang, SliceBegins, SliceWindows, begin_flags
+from datasets_cli.replay.samplers.slice_windows import (
+    Overhang,
+    SliceBegins,
+    SliceWindows,
+    begin_flags,
+)
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.bounds import (
     FROM_STORAGE,

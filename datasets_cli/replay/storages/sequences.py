@@ -26,7 +26,7 @@ from datasets_cli.replay.trajectories.bounds import (
     TrajectoryKeys,
     sum_to_go,
 )
-from datasets_cli.replay.trajectories.table import (
+from datasets_cli.replay.trajectories.trajectory_table import (
     BLOCK_ROWS,
     Blocks,
     cached_array,

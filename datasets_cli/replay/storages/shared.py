@@ -46,7 +46,7 @@ from datasets_cli.replay.storages.mapped_files import (
     rows_are_gone,
     span,
 )
-from datasets_cli.replay.storages.processes import ProcessLock
+from datasets_cli.replay.storages.process_lock import ProcessLock
 from datasets_cli.replay.storages.protocol import Position
 from datasets_cli.replay.storages.tensors import (
     Counters,

@@ -25,7 +25,7 @@ from datasets_cli.replay.storages.columns import (
     structure_of,
 )
 from datasets_cli.replay.storages.mapped_files import ColumnFiles, check_empty
-from datasets_cli.replay.storages.processes import call_after_fork
+from datasets_cli.replay.storages.process_lock import call_after_fork
 from datasets_cli.replay.storages.protocol import WritableStorage
 from datasets_cli.schema.bits import take
 from datasets_cli.schema.columns import Key

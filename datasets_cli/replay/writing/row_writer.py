@@ -30,7 +30,7 @@ from datasets_cli.replay.batches.reader import BatchReader
 from datasets_cli.replay.batches.row_numbers import flat_rows, row_numbers, unravel_rows
 from datasets_cli.replay.samplers.protocol import PrioritySampler, has_priorities
 from datasets_cli.replay.storages.collate import map_rows, stack_rows
-from datasets_cli.replay.storages.processes import call_after_fork, call_before_fork
+from datasets_cli.replay.storages.process_lock import call_after_fork, call_before_fork
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
 from datasets_cli.replay.storages.shared import SharedPosition, SharedStorage
 from datasets_cli.replay.storages.tensors import LazyMemmapStorage, LazyTensorStorage

@@ -18,7 +18,7 @@ from datasets_cli import (
     TensorDictReplayBuffer,
 )
 from datasets_cli.errors import UnknownKey, UsageError, WrongRows
-from datasets_cli.replay.mixing.columns import difference_table, different_keys
+from datasets_cli.replay.mixing.column_mapping import difference_table, different_keys
 from tests.replay.mixing.test_offline_to_online import buffer, rows
 from tests.support.refusals import refused
 

@@ -10,7 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasets_cli.replay.trajectories.table import REDUCTIONS, reduce_blocks, reduced_dtype
+from datasets_cli.replay.trajectories.trajectory_table import (
+    REDUCTIONS,
+    reduce_blocks,
+    reduced_dtype,
+)
 
 WHOLE = [name for name in REDUCTIONS if name not in ("first", "last")]
 VALUES = [-3.0, -0.0, 0.0, 0.5, 7.0, np.inf, -np.inf, np.nan]

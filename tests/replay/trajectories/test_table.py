@@ -19,8 +19,8 @@ import datasets_cli
 from datasets_cli import ExperienceReplay, open_storage
 from datasets_cli.config import Config
 from datasets_cli.errors import NoRewards, UnknownKey, UsageError, WrongRows
-from datasets_cli.replay.trajectories import table as reductions
-from datasets_cli.replay.trajectories.table import Trajectories
+from datasets_cli.replay.trajectories import trajectory_table as reductions
+from datasets_cli.replay.trajectories.trajectory_table import Trajectories
 from datasets_cli.schema.columns import REWARD
 from datasets_cli.store import cache_root
 from datasets_cli.store.cache_root import CacheRoot
