@@ -49,7 +49,10 @@ OTHERS = (
 )
 nitpick_ignore_regex = [("py:.*", rf"{package}\..*") for package in OTHERS]
 # Modules of ours, and what annotations call types that have no page: written out by autodoc alone.
-nitpick_ignore_regex += [("py:.*", r"datasets_cli\.\w+\..*"), ("py:class", r"[A-Z]\w*")]
+nitpick_ignore_regex += [
+    ("py:.*", r"datasets_cli\.\w+\..*"),
+    ("py:class", r"[A-Z]\w*|np\.ndarray|tuple\[str"),
+]
 
 CODE = "https://github.com/rlds-cli/rlds-cli/blob/main/"
 

@@ -88,12 +88,13 @@ def stub(module: str) -> str:
 
 
 def groups(module: str) -> dict[str, list[str]]:
-    """Return the public names of a module, below the comments of its table where it has some."""
+    """Return the names that are public in a module alone, by the comments of its table."""
     face = importlib.import_module(module)
     if module not in TABLES:
         defined = {n: x for n, x in vars(face).items() if inspect.isclass(x) or callable(x)}
         listed = getattr(face, "__all__", [n for n in defined if inspect.isclass(defined[n])])
-        return {"": [n for n in listed if n in defined and defined[n].__module__ == module]}
+        own = [n for n in listed if n in defined and defined[n].__module__ == module]
+        return {"": [name for name in own if name not in TABLE]}
     found: dict[str, list[str]] = {}
     title = ""
     source = path_of(module).read_text(encoding="utf-8").partition("\n}\n")[0]
