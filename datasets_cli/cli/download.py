@@ -150,7 +150,7 @@ def _show_plans(state: State, plans: list[Plan]) -> None:
     for plan in plans:
         if plan.fallback_for:
             state.note(
-                f"{plan.fallback_for} is refused by its publisher; {plan.id} is taken instead"
+                f"{plan.fallback_for} is refused by its publisher; {plan.id} is installed instead"
             )
     lines = _plan_lines(plans, state.config.root, state.width)
     state.emit([plan.to_json() for plan in plans], lines, [plan.id for plan in plans])

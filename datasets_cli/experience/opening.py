@@ -18,11 +18,11 @@ from datasets_cli.core.progress import ProgressOptions
 from datasets_cli.errors import DamagedDataset, IntegrityError, KnownDefect, UsageError
 from datasets_cli.formats.limits import raised_limits
 from datasets_cli.install.find import (
-    check_asked,
     check_folder,
-    folder_meant,
+    check_layout_of,
+    folder_and_id,
     installed_id,
-    is_there,
+    is_installed_already,
 )
 from datasets_cli.install.installation import find_installed, install_dataset
 from datasets_cli.install.options import InstallOptions
@@ -167,7 +167,9 @@ def open_or_install(
     )
     is_plain = not has_options and num_workers is not None and options.layout in (None, *LAYOUTS)
     if is_plain and has_manifest(folder := CacheRoot(config.root).dataset(id)):
-        rows = _open(folder, partial(check_asked, id=id, layout=options.layout), config, options)
+        rows = _open(
+            folder, partial(check_layout_of, id=id, layout=options.layout), config, options
+        )
         return _without_defects(rows, config, options.audit)
     install_options = InstallOptions(
         layout=options.layout,
@@ -199,7 +201,7 @@ def open_folder(
     check_folder(folder)
 
     def accept(manifest: Manifest) -> None:
-        check_asked(manifest, manifest.id, options.layout)
+        check_layout_of(manifest, manifest.id, options.layout)
 
     rows = _open(folder.absolute(), accept, config, options)
     return _without_defects(rows, config, options.audit)
@@ -209,8 +211,8 @@ def open_rows(
     id: str | os.PathLike[str], config: Config, options: StorageOptions
 ) -> DatasetStorage:
     """Open the rows of an installed dataset, or of a folder."""
-    folder, id = folder_meant(id, config)
-    return _open(folder, partial(check_asked, id=id, layout=None), config, options)
+    folder, id = folder_and_id(id, config)
+    return _open(folder, partial(check_layout_of, id=id, layout=None), config, options)
 
 
 def _find(
@@ -219,12 +221,12 @@ def _find(
     """Return the folder of a dataset, and the check of its manifest."""
     if options.download is False:
         id = installed_id(id, config, install_options.options)
-    elif not is_there(id, config, install_options):
+    elif not is_installed_already(id, config, install_options):
         progress = options.progress
         return install_dataset(id, config, install_options, progress=progress).path, None
     if install_options.source is not None:
         return find_installed(id, config, install_options).path, None
-    accept = partial(check_asked, id=id, layout=install_options.layout)
+    accept = partial(check_layout_of, id=id, layout=install_options.layout)
     return CacheRoot(config.root).dataset(id), accept
 
 

@@ -1,1 +1,1 @@
-"""Making datasets exist: sources checked, files fetched, rows written, committed."""
+"""Installs datasets: checks sources, fetches files, writes rows and commits them."""

@@ -1,4 +1,4 @@
-"""Converting: the raw files of one dataset are read, and its rows written into a folder."""
+"""Converts the raw files of one dataset: reads their steps and writes its rows into a folder."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Conversion:
-    """The rows of a dataset that its raw files are to become, in a folder."""
+    """The conversion of a dataset's raw files to rows in a folder."""
 
     resolved: Resolved
     files: tuple[RawFile, ...]
@@ -54,7 +54,7 @@ class Conversion:
 
     @property
     def source(self) -> Source:
-        """What a recipe reads."""
+        """The source that the recipe reads."""
         paths = {file.filename: file.path for file in self.files}
         return Source(self.resolved.name, paths, self.resolved.entry)
 
@@ -76,7 +76,7 @@ def convert(conversion: Conversion, progress: Progress, workers: Workers) -> Man
             if not deferred:
                 progress.writing(writer.num_rows)
         if not writer.num_rows:
-            raise SourceError(f"{id} has no transition: every trajectory is empty.")
+            raise SourceError(f"{id} has no transitions: every trajectory is empty.", id=id)
         if deferred and builder:
             paths = source.files.values()
             write_frames(id, deferred, paths, builder.table(), writer, workers, progress)
@@ -101,7 +101,7 @@ def _described(resolved: Resolved, source: Source) -> tuple[Description, Deferre
 
 
 def _new_builder() -> FrameTableBuilder:
-    # With write_frames, for frames that are read apart alone: workers and compressors.
+    # Imported only for deferred frames, which need workers and compressors.
     from datasets_cli.schema.frame_table import FrameTableBuilder
 
     return FrameTableBuilder()
@@ -132,10 +132,10 @@ def _rows(
     transitions: Transitions,
     builder: FrameTableBuilder | None,
 ) -> Iterator[dict[Key, np.ndarray]]:
-    """Yield the complete rows, without frames that are read apart."""
+    """Yield the complete rows, without deferred frames."""
     resolved = conversion.resolved
     blocks = read_blocks(resolved.id, resolved.recipe.blocks(source))
-    steps = (block.columns for block in _with_room(blocks, conversion))
+    steps = (block.columns for block in _with_space(blocks, conversion))
     if builder is None:
         yield from iterate_rows(transitions, steps)
         return
@@ -143,9 +143,9 @@ def _rows(
         yield builder.take(rows)
 
 
-def _with_room(blocks: Iterator[Block], conversion: Conversion) -> Iterator[Block]:
-    """Yield blocks, once it is known that the disk has room for the rows that their files have."""
-    # A file of 2 kB can say that it has 10^9 rows, and each would be written.
+def _with_space(blocks: Iterator[Block], conversion: Conversion) -> Iterator[Block]:
+    """Yield blocks, after a check that the disk has space for all rows of their files."""
+    # A compressed file of 2 kB can have 10^9 rows.
     for number, block in enumerate(blocks):
         if number == 0 and block.total_rows:
             row_bytes = sum(
@@ -157,7 +157,7 @@ def _with_room(blocks: Iterator[Block], conversion: Conversion) -> Iterator[Bloc
 
 
 def _stored_bytes(key: Key, rows: np.ndarray, layout: str | None) -> int:
-    """Return the least that a row of a column takes on the disk; 0 where that is not known."""
+    """Return the minimal size of a row of a column on disk; 0 if it is unknown."""
     if (
         key == TRAJECTORY_END
         or is_text(rows)
@@ -177,16 +177,16 @@ class ConversionNeeds(WorkerCheck):
     files: tuple[Path, ...]
 
     def differences(self) -> list[str]:
-        """Return how this process differs, one text for each difference."""
-        unseen = [path for path in self.files if not path.is_file()]
-        return super().differences() + [f"it does not see the file {path}" for path in unseen[:1]]
+        """Return a text for each difference between this process and the caller."""
+        missing = [path for path in self.files if not path.is_file()]
+        return super().differences() + [f"it does not see the file {path}" for path in missing[:1]]
 
 
 @contextmanager
 def fit_workers(
     workers: Workers, folder: Path, files: Iterable[Path]
 ) -> Iterator[tuple[Executor, ConversionNeeds | None]]:
-    """Yield workers for a conversion; none of its tasks runs after the end."""
+    """Yield the workers of a conversion; at the end its tasks are finished or cancelled."""
     with workers.pool() as pool:
         needs = None
         if not isinstance(pool, CallingProcess | LocalWorkers):
@@ -198,23 +198,23 @@ def fit_workers(
             if workers.end_with_the_call:
                 yield pool, needs
             else:
-                with OwnTasks(pool) as own:
-                    yield own, needs
+                with OwnTasks(pool) as tasks:
+                    yield tasks, needs
         finally:
             if needs is not None:
                 (folder / TOKEN).unlink(missing_ok=True)
 
 
 WORTH_PROCESSES = 50_000
-"""Fewer frames take less time than processes need to start."""
+"""The number of frames from which the start of processes pays off."""
 
 Records = list[tuple[int, int]]
-"""Runs of records, first and one past the last, that a part has filled."""
+"""Runs of written records: the first, and one past the last."""
 
 
 @dataclass(frozen=True)
 class FrameTask:
-    """One part: everything that a worker needs."""
+    """A worker's task: the frames of one part."""
 
     id: str
     number: int
@@ -236,7 +236,7 @@ def write_frames(
     workers: Workers,
     progress: Progress,
 ) -> None:
-    """Write every frame where it belongs."""
+    """Write the deferred frames of all parts, in parallel."""
     column = Column(deferred.key, "uint8", deferred.shape)
     sample = partial(_sample, id, deferred, table)
     files = writer.add_frames(column, table.offsets, sample)
@@ -268,7 +268,7 @@ def write_frames(
 
 
 def write_part(task: FrameTask) -> Records:
-    """Write the frames of one part and return where; runs in a worker."""
+    """Write the frames of one part; return their records. Runs in a worker."""
     if task.needs:
         task.needs.check_here()
     filled: Records = []
@@ -289,12 +289,12 @@ def write_part(task: FrameTask) -> Records:
 
 def _runs(id: str, key: Key, blocks: Iterator[Block], table: FrameTable) -> Iterator[FrameRun]:
     for block in read_blocks(id, blocks):
-        assert block.start is not None, "a block of frames says where it begins"
+        assert block.start is not None, "a block of frames has a start"
         yield from table.runs(block.start, block.columns[key])
 
 
 def _sample(id: str, deferred: DeferredFrames, table: FrameTable, count: int) -> np.ndarray:
-    """Return about the first ``count`` frames that the parts give, uint8 ``[n, *shape]``."""
+    """Return the first ``count`` frames of the parts, or fewer, uint8 ``[n, *shape]``."""
     frames = [np.zeros((0, *deferred.shape), np.uint8)]
     num_found = 0
     for part in deferred.parts:
@@ -308,23 +308,26 @@ def _sample(id: str, deferred: DeferredFrames, table: FrameTable, count: int) ->
 
 
 def _check_cover(id: str, filled: Records, num_frames: int) -> None:
-    """Check that the runs cover every record once: in order, each begins where one ends."""
+    """Raise SourceError unless the runs cover every record exactly once."""
     end = 0
     for first, after in [*sorted(filled), (num_frames, num_frames)]:
         if first != end:
-            problem = "twice" if first < end else "never"
+            problem = "occurs twice" if first < end else "is missing"
             raise SourceError(
-                f"{id}: the frame of record {min(first, end)} comes {problem}; expected every "
-                "frame once. Its files do not fit together, or its recipe is wrong."
+                f"{id}: the frame of record {min(first, end)} {problem}. Its files do not fit "
+                "together, or its recipe is wrong.",
+                id=id,
+                row=min(first, end),
+                expected="each frame once",
             )
         end = after
 
 
 @dataclass(frozen=True)
 class StagingTask:
-    """A dataset to be converted: everything that a worker needs."""
+    """A worker's task: the conversion of one dataset."""
 
-    # A recipe is of functions, some of which cannot be pickled: the worker has it by its family.
+    # Some functions of recipes cannot be pickled: the worker loads the recipe by its family.
 
     family: str
     version: int
@@ -338,10 +341,10 @@ class StagingTask:
 
 
 def convert_elsewhere(conversion: Conversion, progress: Progress, workers: Workers) -> Manifest:
-    """Have a worker write the rows of a dataset; return its manifest."""
+    """Write the rows of a dataset in a worker; return its manifest."""
     resolved, files = conversion.resolved, conversion.files
     family, paths = resolved.recipe.family, [file.path for file in files]
-    progress.writing(0)  # the time of the rows begins
+    progress.writing(0)  # the progress of the rows starts
     with fit_workers(workers, conversion.folder, paths) as (pool, needs):
         task = StagingTask(
             *(family, resolved.recipe.version, resolved.name, resolved.entry),
@@ -368,17 +371,20 @@ def write_in_worker(task: StagingTask) -> tuple[Manifest, list[str]]:
     recipe = recipe_of(load_recipe(task.family), task.name)
     if recipe.version != task.version:
         raise RldsError(
-            f"A worker has version {recipe.version} of the recipe {task.family}, and version "
-            f"{task.version} is to be used. Give all machines the same recipes."
+            f"A worker has version {recipe.version} of the recipe {task.family}, expected version "
+            f"{task.version}.",
+            expected=task.version,
+            found=recipe.version,
+            advice="Install the same recipes on all machines.",
         )
-    resolved, notes = Resolved(recipe, task.name, task.entry), KeptNotes()
+    resolved, notes = Resolved(recipe, task.name, task.entry), CollectedNotes()
     conversion = Conversion(resolved, task.files, task.folder, task.layout)
     with raised_limits(task.limits):
         return convert(conversion, notes, IN_THIS_PROCESS), notes.texts
 
 
 def _clear(folder: Path) -> None:
-    """Remove what a worker that was killed left in a folder."""
+    """Remove the files of a killed worker from a folder."""
     for path in folder.glob("*"):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -386,12 +392,12 @@ def _clear(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-class KeptNotes(Silent):
-    """Keeps the notes for the process that will show them."""
+class CollectedNotes(Silent):
+    """Collects the notes of a worker for the process that shows them."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
 
     def note(self, text: str) -> None:
-        """Keep it."""
+        """Collect a note."""
         self.texts.append(text)

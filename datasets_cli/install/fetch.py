@@ -1,4 +1,4 @@
-"""The raw files of a dataset: which they are, and each checked on this disk."""
+"""Lists the raw files of a dataset, fetches and checks them, and compares them with a source."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ READERS_RAISE = (
     EOFError,
     MemoryError,
 )
-"""What a reader may raise over bytes that it does not expect."""
+"""The errors that a reader may raise for unexpected bytes."""
 
 
 def read_blocks(id: str, blocks: Iterator[Block]) -> Iterator[Block]:
-    """Yield the blocks that a recipe yields."""
+    """Yield the blocks of a recipe; the errors of its readers become ``SourceError``."""
     while True:
         with source_errors(id):
             block = next(blocks, None)
@@ -61,7 +61,7 @@ def read_blocks(id: str, blocks: Iterator[Block]) -> Iterator[Block]:
 
 @contextmanager
 def source_errors(id: str) -> Iterator[None]:
-    """Turn what a reader raises over a damaged file into ``SourceError`` naming the dataset."""
+    """Turn the errors of readers into ``SourceError``, with the id of the dataset."""
     try:
         yield
     except SourceError as error:
@@ -74,19 +74,21 @@ def source_errors(id: str) -> Iterator[None]:
     except READERS_RAISE as error:
         raise SourceError(
             f"{id}: its files cannot be read ({type(error).__name__}: {error}). They are damaged, "
-            "or not what the recipe expects."
+            "or not as the recipe expects.",
+            id=id,
+            found=f"{type(error).__name__}: {error}",
         ) from error
 
 
-# D4RL and Minari files grow to about twice their size when they are unpacked and successors added.
+# Unpacked, and with successors, D4RL and Minari files take about twice their size.
 WRITTEN_RATIO = 2
-_SECONDS_A_LOOK = 1.0  # for what has been deleted meanwhile
+_SECONDS_A_LOOK = 1.0  # between two checks of the free space
 
 
 def needed_room(
     root: CacheRoot, id: str, resources: list[Resource], install_options: InstallOptions
 ) -> int:
-    """Return the bytes of the files that are still to come and of the rows made of them."""
+    """Return the bytes of the files that are not downloaded yet and of the rows of all files."""
     total = sum(resource.size or 0 for resource in resources)
     folder = root.downloads(id)
     to_download = 0
@@ -97,10 +99,9 @@ def needed_room(
 
 
 class Room:
-    """The room for datasets that threads of this process install at the same time."""
+    """Reserves disk space for datasets that threads of this process install at the same time."""
 
-    # One that has no room beside the others waits for them: what they need is there until they are
-    # done, and their raw files are gone then.
+    # A dataset without enough space waits until the others are done and their raw files deleted.
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -110,7 +111,7 @@ class Room:
     def reserved(
         self, root: CacheRoot, id: str, size_bytes: int, progress: Progress
     ) -> Iterator[None]:
-        """Have room for one dataset."""
+        """Reserve the space of one dataset; wait for others if needed."""
         self._wait(root, id, size_bytes, progress)
         try:
             yield
@@ -120,13 +121,13 @@ class Room:
                 self._changed.notify_all()
 
     def _wait(self, root: CacheRoot, id: str, size_bytes: int, progress: Progress) -> None:
-        has_told = False
+        has_noted = False
         with self._changed:
             while self._needed and free_bytes(root.path) < size_bytes + sum(self._needed):
-                if not has_told:
+                if not has_noted:
                     progress.note(f"{id} waits for room on the disk until others are done")
-                    has_told = True
-                progress.writing(0)  # ends the wait where the whole run ends
+                    has_noted = True
+                progress.writing(0)  # raises an error at the end of the run, which ends the wait
                 self._changed.wait(_SECONDS_A_LOOK)
             check_free_space(root.path, size_bytes, id)
             self._needed.append(size_bytes)
@@ -141,7 +142,7 @@ def _size_on_disk(path: Path) -> int:
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of this machine, or a dataset's one file; nothing here opens a connection."""
+    """A local folder with raw files, or the only raw file of a dataset."""
 
     path: Path
     id: str
@@ -150,7 +151,7 @@ class Folder:
         return argument("source", str(self.path))
 
     def names(self) -> list[str]:
-        """Return the names of the files in the folder; what is in folders below it is left out."""
+        """Return the names of the files in the folder, without those of subfolders."""
         return sorted(path.name for path in self.path.glob("*") if path.is_file())
 
     def has(self, filename: str) -> bool:
@@ -158,11 +159,14 @@ class Folder:
         return self._at(filename).is_file()
 
     def file(self, filename: str) -> Path:
-        """Return where a file is."""
+        """Return the path of a file, which must exist."""
         if not self.has(filename):
             raise UsageError(
-                f"{self.id} needs the file {filename}, which is not in {self}. Give the folder "
-                "that holds the publisher's files under their own names."
+                f"{self.id} needs the file {filename}, which is not in {self}.",
+                argument="source",
+                id=self.id,
+                path=self._at(filename),
+                advice="Pass the folder with the publisher's files under their original names.",
             )
         return self._at(filename)
 
@@ -174,7 +178,11 @@ class Folder:
             if isinstance(error, UsageError):
                 raise
             raise SourceError(
-                f"{self.id}: {filename} is not JSON ({error}). Check {self}."
+                f"{self.id}: {filename} is not JSON ({error}).",
+                id=self.id,
+                path=self._at(filename),
+                expected="JSON",
+                advice=f"Check {self}.",
             ) from error
 
     def url(self, filename: str) -> str:
@@ -182,13 +190,13 @@ class Folder:
         return str(self._at(filename))
 
     def _at(self, filename: str) -> Path:
-        """Return the path of a file; where the place is a file, that has whatever name."""
+        """Return the path of a file; if the source is one file, its own path under any name."""
         return self.path if self.path.is_file() else self.path / filename
 
 
 @dataclass(frozen=True)
 class Address:
-    """A URL that files are below."""
+    """A URL with raw files below it."""
 
     base: str
     http: Http
@@ -197,7 +205,7 @@ class Address:
         return argument("source", public_url(self.base))
 
     def names(self) -> None:
-        """Return None: what is below a URL cannot be listed."""
+        """Return None: the files below a URL cannot be listed."""
 
     def has(self, filename: str) -> bool:
         """Return whether a file of that name is there."""
@@ -214,13 +222,13 @@ class Address:
 
 
 GetHttp = Callable[[], "Http"]
-"""Returns the network, which is imported when it is first needed."""
+"""Returns the HTTP client, which is imported on the first call."""
 
 
 def resources_of(
     resolved: Resolved, install_options: InstallOptions, web: GetHttp
 ) -> list[Resource]:
-    """Return the files to read; with ``--source`` nothing but that place is asked."""
+    """Return the raw files of a dataset; with ``--source`` no other place is contacted."""
     recipe, name, folder = resolved.recipe, resolved.name, install_options.source_folder
     look = recipe.resources_at
     is_one_file = look is None and folder is not None and folder.is_file()
@@ -229,8 +237,13 @@ def resources_of(
         problem = "is a file" if folder.exists() else "does not exist"
         raise UsageError(
             f"{resolved.id} cannot be read from {argument('source')} {install_options.source}, "
-            f"which {problem}. Give the folder that holds the publisher's files under their own "
-            "names."
+            f"which {problem}.",
+            argument="source",
+            id=resolved.id,
+            path=folder,
+            expected="a folder",
+            found=problem,
+            advice="Pass the folder with the publisher's files under their original names.",
         )
     with source_errors(resolved.id):
         if install_options.source is None:
@@ -251,7 +264,7 @@ def raw_file(
     web: GetHttp,
     progress: Progress,
 ) -> RawFile:
-    """Return a checked file: downloaded, or read where ``--source DIR`` has it."""
+    """Return a checked raw file: downloaded, or in the folder of ``--source``."""
     folder, accept_any = install_options.source_folder, install_options.accept_any
     if folder is None:
         from datasets_cli.sources.download import fetch
@@ -264,7 +277,7 @@ def raw_file(
 
 
 def distrust(files: Iterable[RawFile]) -> None:
-    """Have the next run download again what no checksum vouches for: it may be damaged."""
+    """Mark the files without a checksum for download in the next run: they may be damaged."""
     for file in files:
         if file.checked in ("size", "nothing"):
             Path(f"{file.path}.json").unlink(missing_ok=True)
@@ -272,11 +285,11 @@ def distrust(files: Iterable[RawFile]) -> None:
 
 logger = logging.getLogger(__name__)
 Installed = Mapping[str, Any]
-"""What the manifest says of a raw file."""
+"""The manifest's entry for a raw file."""
 
 
 class OtherFiles(UsageError):
-    """A dataset was installed from other files than its source has; these may be the older ones."""
+    """A dataset was installed from other files than the files at the source."""
 
     is_same_place = False  # whether the dataset was installed from this source
 
@@ -284,62 +297,65 @@ class OtherFiles(UsageError):
 def check_source(
     manifest: Manifest, resolved: Resolved | None, options: InstallOptions, http: Http
 ) -> None:
-    """Compare the files at ``--source`` with those that an installed dataset was made of."""
-    # Names are compared first, then sizes, and the sha256 only where both agree: reading the files
-    # of a large dataset takes as long as reading them to install it. Where a file is does not
-    # matter. A file below a URL is read over the network, unless the server says by its validator
-    # that it is the one that was read there before. A place that does not exist or does not answer
-    # is named in a warning.
+    """Compare the files at ``--source`` with the raw files of an installed dataset."""
+    # Names are compared first, then sizes, and then, if both are equal, the sha256, which takes as
+    # long as an installation. The folder of a file does not matter. A file below a URL is read over
+    # the network, unless its validator is that of the installed file. If the source does not exist
+    # or does not answer, a warning is logged.
     folder = options.source_folder
     if folder is not None and not folder.exists():
         logger.warning(
-            "The source %s does not exist. %s is installed, and is taken as it is.",
+            "The source %s does not exist. The installed copy of %s is used.",
             options.source,
             manifest.id,
         )
         return
     try:
         difference = next(_differences(manifest, resolved, options, http), "")
-    except NetworkError as error:
+    except NetworkError as network_error:
         logger.warning(
-            "%s is installed, and is taken without a comparison with the source %s: %s",
+            "The installed copy of %s is used without a comparison with the source %s: %s",
             manifest.id,
             public_url(str(options.source)),
-            error,
+            network_error,
         )
         return
     if difference:
         command = f"rlds download --force {manifest.id} --source {options.source}"
         replaced = ' give force=True, or download="force" to a replay class'
-        refusal = OtherFiles(
+        error = OtherFiles(
             f"{manifest.id} is installed from {_origin(manifest)}, and "
-            f"{argument('source', str(options.source))} has other files: {difference}. To install "
-            f"those instead{by_reader(f': {command}', replaced)}"
+            f"{argument('source', str(options.source))} has other files: {difference}.",
+            argument="source",
+            id=manifest.id,
+            expected=_origin(manifest),
+            found=difference,
+            advice=f"To install those instead{by_reader(f': {command}', replaced)}",
         )
-        refusal.is_same_place = str(options.source) == _origin(manifest)
-        raise refusal
+        error.is_same_place = str(options.source) == _origin(manifest)
+        raise error
 
 
 def _differences(
     manifest: Manifest, resolved: Resolved | None, options: InstallOptions, http: Http
 ) -> Iterator[str]:
-    """Yield how the files differ, in the order of what it costs to find out."""
+    """Yield the differences of the files; the cheapest comparison comes first."""
     installed = {str(each["filename"]): each for each in manifest.resources if "sha256" in each}
     if not installed:
-        yield "it was not made of any raw files"
+        yield "it has no raw files"
     extra = sorted(_offered(resolved, options, http) - installed.keys())
     if extra:
         yield f"{extra[0]} as well{_more(extra)}"
     files = [_File(options, http, name, file) for name, file in sorted(installed.items())]
-    lacking = []
+    missing = []
     for file in files:
         size = file.size()
         if size is None:
-            lacking.append(file.name)
+            missing.append(file.name)
         elif size not in (_UNKNOWN, file.installed["bytes"]):
             yield f"{file.name} has {size:,} bytes, not {file.installed['bytes']:,}"
-    if lacking:
-        yield f"it does not have {lacking[0]}{_more(lacking)}"
+    if missing:
+        yield f"it does not have {missing[0]}{_more(missing)}"
     for file in files:
         digest = file.sha256()
         if digest != file.installed["sha256"]:
@@ -347,12 +363,12 @@ def _differences(
 
 
 def _offered(resolved: Resolved | None, options: InstallOptions, http: Http) -> set[str]:
-    """Return the names of the dataset's files in a folder; nothing where it does not say."""
+    """Return the names of the dataset's files in a folder; empty without a folder or a recipe."""
     if resolved is None or options.source_folder is None:
         return set()
     try:
         return {resource.filename for resource in resources_of(resolved, options, lambda: http)}
-    except UsageError:  # a file is missing, and the comparison says which
+    except UsageError:  # a file is missing, and the comparison names it
         if not options.source_folder.is_dir():
             raise
         return set()
@@ -363,7 +379,7 @@ _UNKNOWN = -1
 
 @dataclass(frozen=True)
 class _File:
-    """A raw file by the name that it was installed under, in the place that is given now."""
+    """A file at the source, with the name and the manifest's entry of an installed raw file."""
 
     options: InstallOptions
     http: Http
@@ -371,7 +387,7 @@ class _File:
     installed: Installed
 
     def size(self) -> int | None:
-        """Return its bytes; None where it is not there, ``_UNKNOWN`` where a server is silent."""
+        """Return the bytes; None for a missing file, ``_UNKNOWN`` if the server omits them."""
         if (path := self._path) is not None:
             return path.stat().st_size if path.is_file() else None
         try:
@@ -384,7 +400,7 @@ class _File:
             raise NetworkError(str(error)) from error
 
     def sha256(self) -> str:
-        """Return its digest: of its bytes, or the known one where its validator is the known."""
+        """Return the sha256; for an unchanged validator it is that of the installed file."""
         digests = Digests({"sha256"})
         if (path := self._path) is not None:
             digests.read(path)
@@ -395,11 +411,15 @@ class _File:
             for chunk in response.iter_content(CHUNK_BYTES):
                 digests.update(chunk)
         if digests.size != self.installed["bytes"]:
-            raise NetworkError(f"{self._url} stopped at byte {digests.size}.")
+            raise NetworkError(
+                f"{self._url} stopped at byte {digests.size}.",
+                expected=self.installed["bytes"],
+                found=digests.size,
+            )
         return digests.hex()["sha256"]
 
     def _is_known(self, response: requests.Response) -> bool:
-        """Return whether the server says that the file is the one that was read there before."""
+        """Return whether the validator is that of the installed file, from the same URL."""
         known = self.installed.get("validator")
         sent = (response.headers.get("ETag"), response.headers.get("Last-Modified"))
         return (
@@ -423,7 +443,7 @@ class _File:
 
 
 def _origin(manifest: Manifest) -> str:
-    """Return where the files of a dataset came from: the folder or URL that they were below."""
+    """Return the folder or URL of a dataset's raw files."""
     if not manifest.resources:
         return f"{manifest.parent['id']}, from which it was derived" if manifest.parent else "code"
     first = manifest.resources[0]

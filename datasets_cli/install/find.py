@@ -1,4 +1,4 @@
-"""What is installed: finding a dataset, its condition, and removing it."""
+"""Finds installed datasets, checks their condition and removes them."""
 
 from __future__ import annotations
 
@@ -48,38 +48,41 @@ def installed_id(
     *,
     accept_fallback: bool = True,
 ) -> str:
-    """Return the id of an installed dataset that a user means; its recipe may be gone."""
+    """Return the id of an installed dataset by a user's name for it; it needs no recipe."""
     root = CacheRoot(config.root)
-    if _is_here(root, text, config) and not options:
+    if _is_installed_or_restored(root, text, config) and not options:
         return text
     try:
         resolved = resolve(text, root, options=options)
     except UnknownDataset:
-        if options or (own := id_without_family(text, root)) is None:
+        if options or (id := id_without_family(text, root)) is None:
             raise
-        return own
-    if _is_here(root, resolved.id, config):
+        return id
+    if _is_installed_or_restored(root, resolved.id, config):
         return resolved.id
     if accept_fallback and (fallback := installed_fallback(resolved, root, options or {})):
         return fallback
+    in_python = by_reader("", f", or datasets_cli.download({resolved.id!r})")
     raise DatasetNotInstalled(
-        f"{resolved.id} is not installed under {config.root}{_alike(text, root)}. Run: rlds "
-        f"download {resolved.id}{by_reader('', f', or datasets_cli.download({resolved.id!r})')}"
+        f"{resolved.id} is not installed under {config.root}{_alike(text, root)}.",
+        id=resolved.id,
+        path=config.root,
+        advice=f"Run: rlds download {resolved.id}{in_python}",
     )
 
 
 def open_installed(text: str, config: Config) -> DatasetArrays:
-    """Open the dataset that a user means, an installed one or a folder, as numpy's arrays."""
+    """Open a dataset, by id or folder, as numpy arrays."""
     from datasets_cli.store.arrays import open_arrays  # with numpy
 
-    folder, id = folder_meant(text, config)
+    folder, id = folder_and_id(text, config)
     dataset = open_arrays(folder)
     check_owner(dataset.manifest, id)
     return dataset
 
 
-def folder_meant(text: str | os.PathLike[str], config: Config) -> tuple[Path, str]:
-    """Return the folder of the dataset that a user means by an id or a path, and its id."""
+def folder_and_id(text: str | os.PathLike[str], config: Config) -> tuple[Path, str]:
+    """Return the folder and the id of a dataset that a user names by id or path."""
     if isinstance(text, str) and text[:1] not in ("/", "."):
         id = installed_id(text, config)
         return CacheRoot(config.root).dataset(id), id
@@ -88,27 +91,32 @@ def folder_meant(text: str | os.PathLike[str], config: Config) -> tuple[Path, st
 
 
 def check_folder(folder: Path) -> None:
-    """Check that a folder is that of a dataset."""
+    """Raise UsageError unless a folder is the folder of a dataset."""
     if not folder.is_dir():
         raise UsageError(
-            f"{folder} is not a folder. Give the folder of a dataset, or an id, which begins with "
-            "neither / nor a full stop."
+            f"{folder} is not a folder.",
+            path=folder,
+            expected="the folder or the id of a dataset",
+            advice="Pass the folder of a dataset, or an id, which does not begin with / or a full "
+            "stop.",
         )
     if not has_manifest(folder):
         raise UsageError(
             f"{folder} is not the folder of a dataset: it has no manifest.json."
-            f"{folder_advice(str(folder))}"
+            f"{folder_advice(str(folder))}",
+            path=folder,
+            expected="a folder with manifest.json",
         )
 
 
 def id_without_family(name: str, root: CacheRoot) -> str | None:
-    """Return the one installed dataset of this name, of a family that no catalogue lists."""
+    """Return the id of the only installed dataset with a name; None for none or several."""
     ids = [id for id in root.installed() if id.partition("/")[2] == name]
     return ids[0] if len(ids) == 1 and not ids[0].startswith("demo/") else None
 
 
-def _is_here(root: CacheRoot, id: str, config: Config) -> bool:
-    """Return whether a dataset is installed, also where a killed run was replacing it."""
+def _is_installed_or_restored(root: CacheRoot, id: str, config: Config) -> bool:
+    """Return whether a dataset is installed, after restoring the copy of a killed replacement."""
     if not is_installed(root, id) and root.trashed(id) and os.access(root.path, os.W_OK):
         with locked(root.lock(id), id, config.lock_timeout):
             restore(root, id)
@@ -116,7 +124,7 @@ def _is_here(root: CacheRoot, id: str, config: Config) -> bool:
 
 
 def _alike(text: str, root: CacheRoot) -> str:
-    """Return the installed datasets whose names begin like a text, for a message."""
+    """Return part of a message: the installed datasets whose names begin like a text."""
     name = text.rpartition("/")[2].partition("~")[0]
     alike = [id for id in root.installed() if id.rpartition("/")[2].startswith(name)]
     return f"; {' and '.join(alike[:3])} {'is' if not alike[1:] else 'are'}" if alike else ""
@@ -125,17 +133,17 @@ def _alike(text: str, root: CacheRoot) -> str:
 def installed_fallback(
     resolved: Resolved, root: CacheRoot, options: Mapping[str, str]
 ) -> str | None:
-    """Return the id of a dataset's fallback, if that is installed, and say so."""
+    """Return the id of a dataset's fallback, if it is installed, and log a warning."""
     name = resolved.recipe.fallback(resolved.name, options)
     id = f"{resolved.recipe.family}/{name}"
     if name is None or not is_installed(root, id):
         return None
-    logger.warning("%s is not installed, but %s is and is taken.", resolved.id, id)
+    logger.warning("%s is not installed; its fallback %s is used.", resolved.id, id)
     return id
 
 
-def is_there(text: str, config: Config, install_options: InstallOptions) -> bool:
-    """Return whether a text is the id of an installed dataset that the options do not replace."""
+def is_installed_already(text: str, config: Config, install_options: InstallOptions) -> bool:
+    """Return whether a text is the id of an installed dataset that the options leave unchanged."""
     root = CacheRoot(config.root)
     is_plain = not (install_options.force or install_options.options)
     return is_installed(root, text) and is_plain
@@ -148,7 +156,7 @@ def is_installed(root: CacheRoot, id: str) -> bool:
 
 @dataclass(frozen=True)
 class Condition:
-    """What can be told of an installed copy without opening its data."""
+    """The condition of an installed copy, without a look at its data."""
 
     manifest: Manifest | None
     problem: str = ""
@@ -163,12 +171,12 @@ class Condition:
 
     @property
     def sound_manifest(self) -> Manifest | None:
-        """The manifest of a copy without damage."""
+        """The manifest of an undamaged copy; None for a damaged one."""
         return None if self.problem else self.manifest
 
 
 def condition_of(folder: Path, id: str) -> Condition:
-    """Return the condition of the dataset in a folder, whatever is there."""
+    """Return the condition of the dataset in a folder; it raises no error for damage."""
     # Costs the manifest and one `lstat` a file.
     manifest = None
 
@@ -182,7 +190,7 @@ def condition_of(folder: Path, id: str) -> Condition:
         read_one_copy(folder, read)
     except DamagedDataset as error:
         return Condition(manifest, str(error), error.newer)
-    except OSError as error:  # such as a folder that only another user may enter
+    except OSError as error:  # such as a folder of another user
         return Condition(manifest, f"{folder} cannot be read: {error.strerror or error}")
     return Condition(manifest)
 
@@ -206,37 +214,47 @@ def read_manifest_of(folder: Path, id: str) -> Manifest:
 
 
 def check_owner(manifest: Manifest, id: str) -> None:
-    """Check that a manifest is that of the id in whose folder it is."""
+    """Raise DamagedDataset unless a manifest has the id of its folder."""
     if manifest.id != id:
-        raise DamagedDataset(f"{id}: its manifest is that of {manifest.id!r}. {repair_advice(id)}")
+        raise DamagedDataset(
+            f"{id}: its manifest is for {manifest.id!r}.",
+            id=id,
+            expected=id,
+            found=manifest.id,
+            advice=repair_advice(id),
+        )
 
 
 def installed_dataset(root: CacheRoot, id: str, layout: str | None) -> InstalledDataset:
-    """Return an installed dataset without damage, which must have the layout that is asked for."""
+    """Return an installed dataset, once it is undamaged and has the requested layout."""
     manifest = read_sound_manifest_of(root.dataset(id), id)
-    check_asked(manifest, id, layout)
+    check_layout_of(manifest, id, layout)
     return InstalledDataset.of(root.dataset(id), manifest)
 
 
-def check_asked(manifest: Manifest, id: str, layout: str | None) -> None:
-    """Check that a manifest is that of the dataset that is asked for, in its layout."""
+def check_layout_of(manifest: Manifest, id: str, layout: str | None) -> None:
+    """Raise an error unless a manifest has an id and, if it is not None, a layout."""
     check_owner(manifest, id)
     if layout not in (None, manifest.layout):
         raise UsageError(
-            f"{id} is installed in the layout {manifest.layout}, and {layout} was asked for. "
-            f"Change it: rlds convert --layout {layout} {id}"
+            f"{id} is installed in the layout {manifest.layout}, expected {layout}.",
+            argument="layout",
+            id=id,
+            expected=layout,
+            found=manifest.layout,
+            advice=f"Change the layout: rlds convert --layout {layout} {id}",
         )
 
 
 def remove(id: str, config: Config, copy: Identity) -> None:
-    """Delete a copy of an installed dataset, its tables, and what is left of its downloads."""
+    """Delete a copy of an installed dataset, its tables and its downloads."""
     root = CacheRoot(config.root)
     with locked(root.lock(id), id, config.lock_timeout):
         check_same(root, id, copy)
         manifest = condition_of(root.dataset(id), id).manifest
         remove_dataset(root, id)
         remove_raw(root, id)
-        if manifest is not None:  # what a damaged one was about is not known
+        if manifest is not None:  # without a manifest the content is unknown
             remove_tables(root, manifest.content)
 
 

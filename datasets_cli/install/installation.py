@@ -1,4 +1,4 @@
-"""The steps of an installation: resolve, lock, fetch, stage, commit."""
+"""Runs an installation: resolve, lock, fetch, stage, commit; several of them in threads."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from datasets_cli.install.find import (
     installed_dataset,
     installed_fallback,
     is_installed,
-    is_there,
+    is_installed_already,
     remove_raw,
 )
 from datasets_cli.install.options import InstalledDataset, InstallOptions, Plan
@@ -60,11 +60,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WORTH_A_WORKER = 16_000_000
-"""Bytes of raw files; fewer take less time than a process needs to start."""
+"""The bytes of raw files from which the start of a process pays off."""
 
 
 class Installation:
-    """Installs datasets with the same options."""
+    """Installs datasets with one set of options."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Installation:
         self._progress = reporting_to(progress)
 
     def _web(self) -> Http:
-        """Return the network, which what is read from a folder does not need."""
+        """Return the HTTP client; it is created on the first call."""
         if self._http is None:
             from datasets_cli.sources.http import Http
 
@@ -91,7 +91,7 @@ class Installation:
         return self._http
 
     def plan(self, text: str) -> Plan:
-        """Return what ``run`` would do; the publisher is asked for sizes where needed."""
+        """Return the plan of ``run``; unknown sizes are requested from the publisher."""
         resolved = self._resolve(text)
         if id := self._find_installed(resolved):
             folder = self._root.dataset(id)
@@ -106,45 +106,45 @@ class Installation:
         return Plan(resolved.id, False, tuple(resources), self._root.dataset(resolved.id))
 
     def run(self, text: str, *, unless: Callable[[], bool] | None = None) -> InstalledDataset:
-        """Return a dataset, installing it first if needed."""
+        """Install a dataset unless it is installed, and return it."""
         with raised_limits(dict(self._config.limits)):
             return self._run(text, unless)
 
     def _run(self, text: str, unless: Callable[[], bool] | None) -> InstalledDataset:
         root, force = self._root, self._install_options.force
         resolved = self._resolve(text)
-        known, asked = resolved.id.partition("~")[0], text.partition("~")[0]
-        if known not in (asked, f"{resolved.recipe.family}/{asked}"):
+        name, typed = resolved.id.partition("~")[0], text.partition("~")[0]
+        if name not in (typed, f"{resolved.recipe.family}/{typed}"):
             self._progress.note(f"{text} is {resolved.id}, its newest version")
         if id := self._find_installed(resolved):
             self._progress.note(f"{id} is installed already")
             return self.installed(id)
         if not root.path.exists() and root.path != load_config().root:
-            tell = logger.warning if self._lock_progress is None else self._progress.note
-            tell(f"{root.path} does not exist yet: it is made as a new cache root")
+            report = logger.warning if self._lock_progress is None else self._progress.note
+            report(f"{root.path} does not exist: it is created as a new cache root")
         timeout = self._config.lock_timeout
         with locked(root.lock(resolved.id), resolved.id, timeout, self._lock_progress):
             restore(root, resolved.id)
             if is_installed(root, resolved.id) and not force:
                 return self.installed(resolved.id)
             if unless is not None and unless():
-                return self._kept(resolved.id)
+                return self._other_copy(resolved.id)
             try:
                 return self._install(resolved)
             except (RldsError, OSError):
-                # Where locks do not work another process may be done, and have swept our files.
+                # Without working locks another process may have installed it and swept our files.
                 if force or not is_installed(root, resolved.id):
                     raise
                 return self.installed(resolved.id)
 
     def installed(self, id: str) -> InstalledDataset:
-        """Return an installed dataset that is what the options ask for."""
+        """Return an installed dataset, once it matches the options."""
         if self._install_options.source is not None:
             self._check_source(read_manifest(self._root.dataset(id)))
         return installed_dataset(self._root, id, self._install_options.layout)
 
-    def _kept(self, id: str) -> InstalledDataset:
-        self._progress.note(f"{id} was installed by another process meanwhile; its copy is kept")
+    def _other_copy(self, id: str) -> InstalledDataset:
+        self._progress.note(f"{id} was installed by another process; its copy is used")
         return installed_dataset(self._root, id, None)
 
     def _check_source(self, manifest: Manifest) -> None:
@@ -152,7 +152,7 @@ class Installation:
 
         try:
             resolved = resolve(manifest.id, self._root, unlisted=True, web=self._web)
-        except UnknownDataset:  # its recipe is gone, or it was derived
+        except UnknownDataset:  # it has no recipe, or it was derived
             resolved = None
         check_source(manifest, resolved, self._install_options, self._web())
 
@@ -166,7 +166,7 @@ class Installation:
         )
 
     def _find_installed(self, resolved: Resolved) -> str | None:
-        """Return the id of what is there already, if that will do."""
+        """Return the id of the installed dataset or its fallback; None if it must be installed."""
         if self._install_options.force:
             return None
         if is_installed(self._root, resolved.id):
@@ -176,29 +176,31 @@ class Installation:
         return installed_fallback(resolved, self._root, self._install_options.options)
 
     def _install(self, resolved: Resolved) -> InstalledDataset:
-        """Install a dataset whose lock is held, or its fallback where its publisher refuses it."""
+        """Install a dataset, whose lock is held; or its fallback, if its publisher refuses it."""
         root, options = self._root, self._options_of(resolved)
         try:
             resources = resources_of(resolved, options, self._web)
         except AccessError as refusal:
             fallback = self._fallback_id(resolved, refusal)
             self._progress.note(
-                f"{resolved.id} is refused by its publisher; {fallback} is taken instead"
+                f"{resolved.id} is refused by its publisher; {fallback} is installed instead"
             )
             try:
                 return self._without_options().run(fallback)
             except AccessError as error:
-                message = f"{resolved.id} could not be installed, nor could {fallback}:"
-                raise AccessError(f"{message}\n  1. {refusal}\n  2. {error}") from error
+                message = f"Neither {resolved.id} nor {fallback} could be installed:"
+                raise AccessError(
+                    f"{message}\n  1. {refusal}\n  2. {error}", id=resolved.id
+                ) from error
         check_place(root, resolved.id)
         needed = needed_room(root, resolved.id, resources, options)
         with (
             self._room.reserved(root, resolved.id, needed, self._progress),
-            of_dataset(self._progress, resolved.id) as told,
+            of_dataset(self._progress, resolved.id) as progress,
         ):
-            return self._make(resolved, resources, options, told)
+            return self._write(resolved, resources, options, progress)
 
-    def _make(
+    def _write(
         self,
         resolved: Resolved,
         resources: list[Resource],
@@ -219,9 +221,9 @@ class Installation:
         except SourceError as error:
             if options.source_folder is None:
                 distrust(files)
-            told = _with_name(str(error), resolved.id, files)
+            text = _with_name(str(error), resolved.id, files)
             raise type(error)(
-                _with_advice(told, files, options),
+                _with_advice(text, files, options),
                 **{name: getattr(error, name) for name in DETAILS if name != "advice"},
             ) from error
         folder = root.dataset(resolved.id)
@@ -229,24 +231,24 @@ class Installation:
         tell_wrong(folder, root, progress)
         if not options.keep_raw and options.source_folder is None:
             remove_raw(root, resolved.id)
-        return InstalledDataset.of(folder, manifest) if is_ours else self._kept(resolved.id)
+        return InstalledDataset.of(folder, manifest) if is_ours else self._other_copy(resolved.id)
 
     def _options_of(self, resolved: Resolved) -> InstallOptions:
-        """Return the options, with the recipe's own folder where the files ship with it."""
+        """Return the options; the source of a recipe that contains its files is its folder."""
         options, folder = self._install_options, resolved.recipe.folder
         if folder is None or options.source is not None:
             return options
         return replace(options, source=str(folder))
 
     def _fallback_id(self, resolved: Resolved, refusal: AccessError) -> str:
-        """Return the id to install where the publisher refuses the files, or raise the refusal."""
+        """Return the id of a refused dataset's fallback; without one, raise the refusal."""
         name = resolved.recipe.fallback(resolved.name, self._install_options.options)
         if name is None or self._install_options.source is not None:
             raise refusal
         return f"{resolved.recipe.family}/{name}"
 
     def _without_options(self) -> Installation:
-        """Return the installation of a fallback, which has none of the family's options."""
+        """Return the installation of a fallback, without the options of the family."""
         options = replace(self._install_options, options={})
         return Installation(self._config, options, self._http, self._lock_progress, self._room)
 
@@ -276,8 +278,8 @@ def stage(
 
 
 def _is_for_a_worker(resolved: Resolved, files: list[RawFile], workers: Workers) -> bool:
-    """Return whether a worker converts the dataset as a whole, beside what others convert."""
-    # Frames that are read apart have workers of their own.
+    """Return whether a worker converts the whole dataset."""
+    # Deferred frames are converted by several workers.
     is_small = sum(file.size for file in files) < WORTH_A_WORKER
     return (
         not workers.end_with_the_call
@@ -287,27 +289,31 @@ def _is_for_a_worker(resolved: Resolved, files: list[RawFile], workers: Workers)
 
 
 def _with_name(text: str, id: str, files: list[RawFile]) -> str:
-    """Return what is wrong with files, with the id where neither it nor a file is named."""
+    """Return the message of an error of files; the id is added if no file is named."""
     is_named = any(name in text for name in (id, *(file.filename for file in files)))
     return text if is_named else f"{id}: {text}"
 
 
 def _with_advice(text: str, files: list[RawFile], options: InstallOptions) -> str:
-    """Return what a recipe says of a file, with what to do where it does not say that."""
+    """Return the message of an error of files, with the next step if it has none."""
     if for_reader(SOURCE) in text or "ownload" in text:
         return text
+    return f"{text} {_advice(files, options)}"
+
+
+def _advice(files: list[RawFile], options: InstallOptions) -> str:
     if options.source is not None:
-        return f"{text} Check the files at {argument('source', options.source)}."
+        return f"Check the files at {argument('source', options.source)}."
     checks = [file.checked for file in files if not file.describes]
     if any(check.startswith(UNVERIFIED) for check in checks):
-        return f"{text} Run again without {NO_VERIFY}."
+        return f"Run again without {NO_VERIFY}."
     if not UNCHECKED.isdisjoint(checks):
-        return f"{text} Run again: what no checksum vouches for is downloaded again."
-    return f"{text} The files are the published ones: report that the recipe does not read them."
+        return "Run again: files without a checksum are downloaded again."
+    return "The files are the published ones: report that the recipe does not read them."
 
 
 def plan_install(text: str, config: Config, install_options: InstallOptions, http: Http) -> Plan:
-    """Return what ``install_dataset`` would do; the publisher is asked for sizes where needed."""
+    """Return the plan of ``install_dataset``; unknown sizes are requested from the publisher."""
     return _installation(config, install_options, http, None).plan(text)
 
 
@@ -321,9 +327,9 @@ def install_dataset(
     unless: Callable[[], bool] | None = None,
     room: Room | None = None,
 ) -> InstalledDataset:
-    """Return an installed dataset, installing it first if needed."""
+    """Install a dataset unless it is installed, and return it."""
     install_options = install_options or InstallOptions()
-    if is_there(text, config, install_options):
+    if is_installed_already(text, config, install_options):
         reporting_to(progress).note(f"{text} is installed already")
         return find_installed(text, config, install_options, http)
     try:
@@ -338,7 +344,7 @@ def install_dataset(
 def find_installed(
     id: str, config: Config, install_options: InstallOptions, http: Http | None = None
 ) -> InstalledDataset:
-    """Return an installed dataset that is what the options ask for."""
+    """Return an installed dataset, once it matches the options."""
     if install_options.source is None:
         return installed_dataset(CacheRoot(config.root), id, install_options.layout)
     return _installation(config, install_options, http, None).installed(id)
@@ -351,25 +357,23 @@ def _installation(
     progress: Progress | None,
     room: Room | None = None,
 ) -> Installation:
-    # The one place that imports the network, numpy and the writers.
-
     return Installation(config, install_options, http, progress, room)
 
 
 _SECONDS_A_LOOK = 0.2
-_SECONDS_TO_END = 10.0  # for what is brought to the disk; a download ends with its next bytes
+_SECONDS_TO_END = 10.0  # for writes to the disk; a download ends with its next bytes
 
 Install = Callable[[str, Progress], InstalledDataset]
 Outcome = tuple[str, InstalledDataset | BaseException]
-"""An id, with what was installed or what was raised."""
+"""An id, with its installed dataset or its error."""
 
 
 class Stopped(BaseException):
-    """The run ends; raised in its threads when they tell of something."""
+    """The run has ended; raised in its threads when they report progress."""
 
 
 class Screen:
-    """What the threads of a run tell, one at a time, until it ends."""
+    """Shows the progress of the threads of a run, one report at a time, until the run ends."""
 
     def __init__(self, progress: Progress) -> None:
         self.lock = threading.RLock()
@@ -378,7 +382,7 @@ class Screen:
 
     @contextmanager
     def until_the_end(self) -> Iterator[None]:
-        """At the end, however it comes, stop the threads where they next tell of something."""
+        """At the end, or after an error, stop the threads at their next report."""
         try:
             yield
         finally:
@@ -386,7 +390,7 @@ class Screen:
 
     @contextmanager
     def part(self, id: str) -> Iterator[Progress]:
-        """Give the progress of one dataset, for its thread."""
+        """Yield the progress of one dataset, for its thread."""
         bars = self._progress if isinstance(self._progress, Bars) else None
         inner = PartOfRun(id, bars, beside=True) if bars else self._progress
         try:
@@ -398,7 +402,7 @@ class Screen:
 
     @contextmanager
     def above(self) -> Iterator[None]:
-        """Let something be printed while the threads wait with what they tell."""
+        """Hold the reports of the threads while the caller prints."""
         with self.lock:
             if isinstance(self._progress, Bars):
                 self._progress.clear()
@@ -406,7 +410,7 @@ class Screen:
 
 
 class _FromThread:
-    """The ``Progress`` of one dataset: has the methods of another one, each one at a time."""
+    """The ``Progress`` of one dataset: calls the methods of another one under the lock."""
 
     def __init__(self, screen: Screen, progress: Progress) -> None:
         self._screen, self._progress = screen, progress
@@ -414,13 +418,13 @@ class _FromThread:
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._progress, name)
 
-        def tell(*arguments: Any) -> None:
+        def report(*arguments: Any) -> None:
             with self._screen.lock:
                 if self._screen.stopped.is_set():
                     raise Stopped
                 method(*arguments)
 
-        return tell
+        return report
 
     @contextmanager
     def of_dataset(self, id: str) -> Iterator[_FromThread]:
@@ -431,8 +435,8 @@ class _FromThread:
 class Threads:
     """Threads that install datasets; use it in a ``with`` statement."""
 
-    # At its end those that have stopped are waited for, a moment; what they fetched is kept. They
-    # never keep the interpreter from ending.
+    # At the end, running threads have a few seconds to stop; downloaded files stay. The threads are
+    # daemons, so that they never delay the end of the interpreter.
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -445,15 +449,15 @@ class Threads:
     def __exit__(self, *_: object) -> None:
         deadline = time.monotonic() + _SECONDS_TO_END
         for thread in self._threads:
-            if not thread.is_alive():  # a signal may have come before it began
+            if not thread.is_alive():  # a signal may have come before its start
                 continue
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def outcomes(self, ids: Sequence[str], install: Install, num_threads: int) -> Iterator[Outcome]:
-        """Yield the outcome of each dataset as it is done."""
+        """Yield the outcome of each dataset, in the order of completion."""
         waiting = deque(ids)
         for _ in range(num_threads):
-            # A context of its own each, with the limits that hold here.
+            # Each thread has a copy of the context, with the limits of the caller.
             thread = threading.Thread(
                 target=copy_context().run,
                 args=(self._work, waiting, install),
@@ -481,6 +485,6 @@ class Threads:
             try:
                 with self._screen.part(id) as progress:
                     outcome: InstalledDataset | BaseException = install(id, progress)
-            except BaseException as error:  # whoever asks for the outcomes raises it
+            except BaseException as error:  # raised by the caller of outcomes()
                 outcome = error
             self._done.put((id, outcome))

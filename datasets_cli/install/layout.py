@@ -1,4 +1,4 @@
-"""Changing the layout of an installed dataset: its rows written again, and committed."""
+"""Changes the layout of an installed dataset: writes its rows again and commits them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from datasets_cli.store.writer import LayoutWriter
 
 
 def change_layout(root: CacheRoot, id: str, layout: str, progress: Progress) -> Manifest:
-    """Have an installed dataset, whose lock is held, in a layout; return its manifest."""
+    """Write an installed dataset, whose lock the caller holds, in a layout; return its manifest."""
     dataset = open_dataset(root.dataset(id))
-    check_owner(dataset.manifest, id)  # under whose id the new copy is written
+    check_owner(dataset.manifest, id)  # the new copy gets the id of the manifest
     if dataset.manifest.layout == layout:
         progress.note(f"{id} is up to date: it has the layout {layout}")
         return dataset.manifest
@@ -37,8 +37,8 @@ def change_layout(root: CacheRoot, id: str, layout: str, progress: Progress) -> 
 
 def _write_again(dataset: Dataset, layout: str, root: CacheRoot, progress: Progress) -> Manifest:
     """Write a dataset in another layout, commit that and return its manifest."""
-    # The old copy stays until the new one is committed. What is damaged would get a new manifest,
-    # with checksums that fit the damage.
+    # The old copy stays until the new one is committed. The digests are checked first: otherwise
+    # damaged files would get a new manifest, with checksums that match the damage.
     manifest = dataset.manifest
     check_digests(dataset.folder, manifest)
     row_bytes = sum(column.row_bytes for column in manifest.columns)
@@ -57,7 +57,7 @@ def _write_again(dataset: Dataset, layout: str, root: CacheRoot, progress: Progr
         written = writer.finish(extra_files(dataset))
         _check_text(manifest, written.files)
     new = replace(manifest, layout=layout, files=written.files, record=written.record)
-    check_sizes(staging, new)  # before the good copy goes
+    check_sizes(staging, new)  # before the old copy is deleted
     commit(root, staging, new)
     return new
 
@@ -65,14 +65,19 @@ def _write_again(dataset: Dataset, layout: str, root: CacheRoot, progress: Progr
 def _check_text(manifest: Manifest, files: Mapping[str, Mapping[str, Any]]) -> None:
     for name in text_files(manifest.texts):
         if files[name]["sha256"] != (expected := manifest.files[name]["sha256"]):
+            found = files[name]["sha256"]
             raise DamagedDataset(
-                f"{manifest.id}: {name} has sha256 {files[name]['sha256']}, expected {expected}. "
-                f"{repair_advice(manifest.id)}"
+                f"{manifest.id}: {name} has sha256 {found}, expected {expected}.",
+                id=manifest.id,
+                path=name,
+                expected=expected,
+                found=found,
+                advice=repair_advice(manifest.id),
             )
 
 
 def extra_files(dataset: Dataset) -> Mapping[str, bytes]:
-    """Return the small files that the recipe has beside the data."""
+    """Return the small files of the recipe that are stored next to the data."""
     manifest = dataset.manifest
     not_extra = {RECORDS, ROW_MAP, TRAJECTORIES, *(column.filename for column in manifest.columns)}
     not_extra.update(text_files(manifest.texts))

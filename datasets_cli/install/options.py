@@ -1,4 +1,4 @@
-"""What a user asks for when datasets are installed, and what comes of it."""
+"""The options of an installation, and its results."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ LAYOUT = {
     **{"metavar": "ted|compact", "complete": "layouts", "default": "compact for frames, else ted"},
     "help": "How rows are stored on disk.",
 }
-"""How the command line takes a layout."""
+"""The option of the command line for a layout."""
 
 
 @dataclass(frozen=True)
 class InstallOptions:
-    """How a dataset is to be installed."""
+    """The options of an installation."""
 
     layout: str | None = None
     force: bool = False
@@ -36,50 +36,56 @@ class InstallOptions:
         check_layout(self.layout)
         if self.source is not None and not _is_place(self.source):
             raise UsageError(
-                f"{argument('source')} {public_url(self.source)!r} is neither a folder nor an "
-                "address that begins with http:// or https:// and a host, and has %20 for a space. "
-                "Give one of these, or leave it out."
+                f"{argument('source')} {public_url(self.source)!r} is neither a folder nor a URL "
+                "with http:// or https://, a host, and %20 for each space.",
+                argument="source",
+                expected="a folder or a URL",
+                found=public_url(self.source),
             )
 
     @property
     def source_folder(self) -> Path | None:
-        """The folder that ``source`` names, or None when it is a URL or absent."""
+        """The folder of ``source``; None for a URL and without a source."""
         if self.source is None or "://" in self.source:
             return None
         return Path(self.source).expanduser()
 
 
 def check_layout(layout: str | None) -> None:
-    """Refuse a layout that does not exist; None leaves the choice."""
+    """Reject an unknown layout; None is the default."""
     if layout not in (None, *LAYOUTS):
         known = ", ".join(LAYOUTS)
-        raise UsageError(f"The layout {layout!r} does not exist. Expected one of: {known}.")
+        raise UsageError(
+            f"The layout {layout!r} does not exist. Expected one of: {known}.",
+            argument="layout",
+            expected=[*LAYOUTS],
+            found=layout,
+        )
 
 
 def _is_place(source: str) -> bool:
-    """Return whether a text can be a folder, or is a URL of a kind that is fetched."""
+    """Return whether a text can be a folder or an http(s) URL."""
     if "://" not in source:
         return bool(source.strip())
     try:
         parts = urlsplit(source)
     except ValueError:  # half an IPv6 address
         return False
-    # What follows a space in an address would not be taken for a part of it in messages.
+    # In messages, a URL ends at its first space.
     has_space = source.split() != [source]
     return parts.scheme.lower() in ("http", "https") and bool(parts.netloc) and not has_space
 
 
 @dataclass(frozen=True)
 class Plan(JsonForm):
-    """What installing a dataset would do.
+    """The plan of an installation.
 
     Args:
         id: the full id.
-        installed: whether it is there already, so that nothing would be done.
-        resources: the files it is made of.
-        folder: where it is, or will be.
-        fallback_for: the id that was asked for, where its publisher refuses it and this dataset is
-            its fallback.
+        installed: whether the dataset is installed already, so that nothing would be done.
+        resources: its raw files.
+        folder: its current or future folder.
+        fallback_for: the requested id, if its publisher refuses it and this is its fallback.
         state: ``"installed"``, ``"unchecked"``, ``"unverified"`` or ``"damaged"``; or ``"not
             installed"``.
     """
@@ -95,7 +101,7 @@ class Plan(JsonForm):
 
     @property
     def size(self) -> int | None:
-        """Bytes to download; None where a publisher does not say."""
+        """The bytes to download; None if the publisher does not state them."""
         sizes = [resource.size for resource in self.resources]
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
@@ -107,13 +113,13 @@ class InstalledDataset(JsonForm):
     Args:
         id: the full id.
         path: its folder.
-        num_transitions: rows.
-        num_trajectories: trajectories.
-        size_bytes: of all its files.
+        num_transitions: the number of rows.
+        num_trajectories: the number of trajectories.
+        size_bytes: the size of all its files.
         layout: ``"ted"`` or ``"compact"``.
-        unverified: why its raw files are not known to be the publisher's; empty where they are.
+        unverified: why its raw files are not verified as the publisher's; empty if they are.
         state: ``"installed"``, ``"unchecked"`` or ``"unverified"``.
-        dropped_steps: steps of its files that are no rows, because nothing follows them there.
+        dropped_steps: the number of steps without a row, because their next observation is unknown.
     """
 
     JSON = "id path num_transitions num_trajectories dropped_steps bytes=size_bytes layout state"
@@ -130,7 +136,7 @@ class InstalledDataset(JsonForm):
 
     @classmethod
     def of(cls, folder: Path, manifest: Manifest) -> InstalledDataset:
-        """Return what the manifest in ``folder`` says."""
+        """Return the result for the dataset of a manifest in ``folder``."""
         return cls(
             manifest.id,
             folder,
@@ -149,8 +155,8 @@ class FailedDataset(JsonForm):
     """A dataset that could not be downloaded, among others that could.
 
     Args:
-        id: what was asked for.
-        error: why.
+        id: the requested id.
+        error: the error.
     """
 
     id: str
@@ -159,12 +165,12 @@ class FailedDataset(JsonForm):
 
 @dataclass(frozen=True)
 class Downloads(JsonForm):
-    """What became of the datasets of one call.
+    """The results of one download of several datasets.
 
     Args:
-        datasets: those that are installed now, in the order they were asked for.
-        failures: the others; empty in what ``download`` returns, and not in the ``results`` of the
-            ``PartialFailure`` that it raises.
+        datasets: the installed datasets, in the requested order.
+        failures: the failed datasets. Empty in the result of ``download``; it is only filled in the
+            ``results`` of a ``PartialFailure``.
     """
 
     datasets: tuple[InstalledDataset, ...]

@@ -16,7 +16,7 @@ from datasets_cli.core.options import part_of, takes_fields
 from datasets_cli.core.progress import Progress, ProgressOptions
 from datasets_cli.core.progress_bars import Bars, PartOfRun, shown
 from datasets_cli.errors import PartialFailure, RldsError, UsageError, argument
-from datasets_cli.install.find import is_there
+from datasets_cli.install.find import is_installed_already
 from datasets_cli.install.installation import install_dataset, plan_install
 from datasets_cli.install.options import (
     LAYOUT,
@@ -223,7 +223,7 @@ def _num_side_by_side(ids: list[str], config: Config, options: InstallOptions) -
 
 def _is_there(id: str, config: Config, options: InstallOptions) -> bool:
     try:
-        return is_there(id, config, options)
+        return is_installed_already(id, config, options)
     except UsageError:  # the installation reports it
         return False
 

@@ -14,7 +14,7 @@ from datasets_cli.core.checked_json import JsonForm, form_of
 from datasets_cli.core.options import check_choice, check_numbers, takes_fields
 from datasets_cli.core.system_errors import check_memory
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.install.find import folder_meant, read_manifest_of
+from datasets_cli.install.find import folder_and_id, read_manifest_of
 from datasets_cli.schema.columns import show_key
 from datasets_cli.schema.tree import leaves_in
 
@@ -146,7 +146,7 @@ def sample_batch(call: SampleCall) -> SampledBatch:
         DamagedDataset: its files differ from its manifest.
     """
     slice_len, config = call.slice_len or SLICE_ROWS, call.chosen_config()
-    folder, id = folder_meant(call.id, config)
+    folder, id = folder_and_id(call.id, config)
     manifest = read_manifest_of(folder, id)
     num_rows = call.batch_size
     if call.sampler == "epoch":

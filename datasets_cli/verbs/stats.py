@@ -15,7 +15,7 @@ from datasets_cli.core.progress import Progress, ProgressOptions
 from datasets_cli.core.progress_bars import shown
 from datasets_cli.core.quantities import channels
 from datasets_cli.errors import RldsError
-from datasets_cli.install.find import folder_meant, read_sound_manifest_of
+from datasets_cli.install.find import folder_and_id, read_sound_manifest_of
 from datasets_cli.preprocessing.columns import KnownColumns
 from datasets_cli.preprocessing.pipeline import texts_of
 from datasets_cli.schema.columns import show_key
@@ -137,7 +137,7 @@ def dataset_stats(call: StatsCall) -> DatasetStatistics:
 def statistics_of(call: StatsCall, root: CacheRoot) -> DatasetStatistics:
     """Return statistics from tables in the cache root, which are computed if missing."""
     config = call.chosen_config()
-    folder, id = folder_meant(call.id, config)
+    folder, id = folder_and_id(call.id, config)
     manifest = read_sound_manifest_of(folder, id)
     known, given = KnownColumns(manifest), call.columns
     asked = texts_of("columns", given if isinstance(given, str) else [*given])

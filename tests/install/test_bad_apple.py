@@ -162,7 +162,7 @@ def stranger(toy: Path, config: Config) -> str:
     return "toy/copy"
 
 
-OTHER = "toy/copy: its manifest is that of 'toy/vectors'"
+OTHER = "toy/copy: its manifest is for 'toy/vectors'"
 
 
 def test_a_manifest_of_another_id_is_damage_to_every_command(

@@ -229,7 +229,7 @@ def test_the_other_form_answers_where_it_alone_is_installed(
     other = moved(folder, "5~unplugged")
     assert install_dataset("Pong/5", config).path == other
     assert installed_id("Pong/5", config) == f"{ID}~unplugged"
-    assert f"{ID} is not installed, but {ID}~unplugged is and is taken." in caplog.messages
+    assert f"{ID} is not installed; its fallback {ID}~unplugged is used." in caplog.messages
     with pytest.raises(DatasetNotInstalled):
         installed_id("Pong/5", config, {"upstream": "dqn_replay"})
     with pytest.raises(DatasetNotInstalled):

@@ -115,7 +115,7 @@ def test_a_comparison_with_a_source_with_a_secret_shows_none(
     assert main(["download", ID, "--source", f"{secret(origin.url)}f{TOKEN}"]) == 2
     out, err = capsys.readouterr()
     assert_kept(config, out, err, logged.text)
-    assert "taken without a comparison" in logged.text and "has other files" in err
+    assert "without a comparison" in logged.text and "has other files" in err
 
 
 def test_a_source_with_a_secret_is_known_again_by_its_validator(

@@ -116,9 +116,9 @@ def test_workers_do_not_change_a_byte(config: Config, layout: str) -> None:
 @pytest.mark.parametrize(
     ("parts", "problem"),
     [
-        ([[(0, 4), (6, 18)]], "frame of record 4 comes never"),
-        ([[(0, 12)]], "frame of record 12 comes never"),
-        ([[(0, 18)], [(10, 11)]], "frame of record 9 comes twice"),
+        ([[(0, 4), (6, 18)]], "frame of record 4 is missing"),
+        ([[(0, 12)]], "frame of record 12 is missing"),
+        ([[(0, 18)], [(10, 11)]], "frame of record 9 occurs twice"),
     ],
 )
 @pytest.mark.parametrize("layout", ["ted", "compact"])

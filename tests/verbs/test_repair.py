@@ -275,7 +275,7 @@ def test_recorded_data_are_not_looked_for_at_a_publisher(config: Config, door: s
         datasets_cli.repair("recorded/mine", config=config)
     [result] = caught.value.results
     assert str(result.error).endswith(
-        f"recorded/mine: its manifest is that of '{door}'. Record it again: rlds record, into "
+        f"recorded/mine: its manifest is for '{door}'. Record it again: rlds record, into "
         "another --out until this one is deleted."
     )
 

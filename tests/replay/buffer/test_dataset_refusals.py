@@ -171,7 +171,7 @@ def test_a_source_that_is_not_there_is_said_of_an_installed_dataset(
 ) -> None:
     ExperienceReplay(door, source="nowhere")
     assert caplog.messages == [
-        f"The source nowhere does not exist. {door} is installed, and is taken as it is."
+        f"The source nowhere does not exist. The installed copy of {door} is used."
     ]
 
 
