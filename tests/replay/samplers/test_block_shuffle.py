@@ -222,7 +222,7 @@ def test_an_epoch_of_rows_does_not_continue_one_of_blocks() -> None:
     )
     blocks, rows = "shared epochs of blocks", "shared epochs of rows"
     for state, expected, found in (
-        ({}, "BlockShuffleSampler", None),
+        ({}, blocks, None),
         (DistributedSampler().state_dict(), blocks, rows),
     ):
         with pytest.raises(WrongState) as error:
