@@ -278,8 +278,8 @@ def _columns(about: DatasetInfo) -> Iterator[str]:
     for column in about.manifest.all_columns:
         name = ".".join(column.key)
         line = f"  {name:28} {column.dtype:8} {list(column.shape)!s:12}"
-        told = {"columns": _range, "frames": channels}
-        known = [tell(summary[of][name]) for of, tell in told.items() if name in summary[of]]
+        formats = {"columns": _range, "frames": channels}
+        known = [tell(summary[of][name]) for of, tell in formats.items() if name in summary[of]]
         yield f"{line} {''.join(known)}".rstrip()
 
 

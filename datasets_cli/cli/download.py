@@ -67,8 +67,8 @@ def download(
     call = chosen_workers(call)
     if dry_run:
         planned = {each.name for each in fields(PlanCall)}
-        asked = {name: value for name, value in call.items() if name in planned}
-        _show_plans(state, datasets_cli.plan_download(**asked, config=state.config))
+        arguments = {name: value for name, value in call.items() if name in planned}
+        _show_plans(state, datasets_cli.plan_download(**arguments, config=state.config))
         return
     wanted = datasets_cli.match_datasets(call["ids"], config=state.config)
     has_glob = set(wanted) != set(call["ids"])

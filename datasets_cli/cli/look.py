@@ -70,7 +70,7 @@ def _differences(found: DatasetDifference) -> Iterator[str]:
         types = [f"{each[key].dtype} {list(each[key].shape)}" for each in (first, second)]
         yield f"{'.'.join(key)}: {' and '.join(types)}"
     if not found.num_shared:
-        yield "Trajectories that both have are not told: observation and action are not the same."
+        yield "Shared trajectories are not counted: observation and action are not the same."
     if found.num_compared is None:
         yield "No row is read: both have one content. Whether the files are sound: rlds verify"
         return

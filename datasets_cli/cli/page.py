@@ -57,8 +57,8 @@ def _export(state: State, pages: GivenOptions, call: GivenOptions) -> None:
             f"--{min(call)} configures a server, but --export does not start one.",
             argument=min(call),
         )
-    given: GivenOptions = {"ids": [], **pages}
-    made = datasets_cli.export_pages(**given, config=state.config)
+    options: GivenOptions = {"ids": [], **pages}
+    made = datasets_cli.export_pages(**options, config=state.config)
     files = f"{counted(made.num_files, 'file')}, {human_bytes(made.size_bytes)}"
     state.emit(made.to_json(), [f"{made.path / 'index.html'} ({files})"], [f"{made.path}"])
     for note in made.notes:

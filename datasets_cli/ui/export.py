@@ -128,8 +128,8 @@ def export_pages(call: ExportPagesCall) -> ExportedPages:
         notes = {id: _write_dataset(folder, page, id, call.trajectories) for id in ids}
         _write(folder, page, "index.html", "export_index.html", notes=notes)
         files = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
-    told = tuple(f"{id}: {note}" for id, each in notes.items() for note in each)
-    return ExportedPages(dest, tuple(ids), len(files), sum(files), told)
+    remarks = tuple(f"{id}: {note}" for id, each in notes.items() for note in each)
+    return ExportedPages(dest, tuple(ids), len(files), sum(files), remarks)
 
 
 @contextmanager

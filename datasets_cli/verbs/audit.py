@@ -121,10 +121,10 @@ def _audited(id: str, config: Config, call: AuditCall, own: list[Rule]) -> Audit
     from datasets_cli.audit.run import audit, gravest_first
 
     dataset = open_installed(id, config)
-    with shown(call.progress, "rows read") as screen, of_dataset(screen, dataset.id) as told:
-        expect_rows(told, dataset.id, 0, len(dataset))
-        found = audit(dataset, own, told)  # first, so that nothing is kept where one of them fails
-        report = audited(dataset, CacheRoot(config.root), told)
+    with shown(call.progress, "rows read") as screen, of_dataset(screen, dataset.id) as progress:
+        expect_rows(progress, dataset.id, 0, len(dataset))
+        found = audit(dataset, own, progress)  # first: if a rule fails, nothing is cached
+        report = audited(dataset, CacheRoot(config.root), progress)
     versions = {**report.rules, **{rule.name: rule.version for rule in own}}
     report = AuditReport(versions, tuple(gravest_first([*report.findings, *found])))
     names = as_list(call.rule)

@@ -67,11 +67,11 @@ def convert(call: ConvertCall) -> ConvertedDataset:
     place = CacheRoot(config.root)
     id = installed_id(call.id, config)
     with (
-        shown(call.progress) as told,
-        locked(place.lock(id), id, config.lock_timeout, told),
+        shown(call.progress) as progress,
+        locked(place.lock(id), id, config.lock_timeout, progress),
     ):
         restore(place, id)
-        manifest = change_layout(place, id, call.layout, reporting_to(told))
+        manifest = change_layout(place, id, call.layout, reporting_to(progress))
     return ConvertedDataset(
         manifest.id,
         place.dataset(id),

@@ -54,8 +54,8 @@ def compare_datasets(call: CompareCall) -> DatasetDifference:
     known = compare_manifests(first.manifest, second.manifest)
     if known.num_shared:
         return known
-    with shown(call.progress, "steps compared") as told:
-        return compare_rows(first, second, known, told)
+    with shown(call.progress, "steps compared") as progress:
+        return compare_rows(first, second, known, progress)
 
 
 def compare_manifests(first: Manifest, second: Manifest) -> DatasetDifference:

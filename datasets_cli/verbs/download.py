@@ -113,9 +113,9 @@ def download(call: DownloadCall) -> Downloads:
     options = call.install_options(
         accept_any=not call.verify, keep_raw=call.keep_raw, workers=workers
     )
-    with shown(call.progress) as told:
+    with shown(call.progress) as progress:
         ids = _select(call.ids, config, options)
-        return _download_all(ids, config, options, call.on_result, told)
+        return _download_all(ids, config, options, call.on_result, progress)
 
 
 @takes_fields(PlanCall)
@@ -137,23 +137,23 @@ def _download_all(
     config: Config,
     options: InstallOptions,
     on_result: OnResult | None,
-    told: Progress,
+    progress: Progress,
 ) -> Downloads:
     # With workers several are installed at a time; each host has few connections then.
-    if ids[1:] and isinstance(told, Bars):
-        told.expecting(_sizes(ids, config, options))
+    if ids[1:] and isinstance(progress, Bars):
+        progress.expecting(_sizes(ids, config, options))
     at_a_time = _num_side_by_side(ids, config, options) if ids[1:] else 1
     if at_a_time > 1:
-        results = _side_by_side(ids, config, options, told, at_a_time)
+        results = _side_by_side(ids, config, options, progress, at_a_time)
     else:
-        results = _one_by_one(ids, config, options, told)
+        results = _one_by_one(ids, config, options, progress)
     results_by_id: dict[str, DownloadResult] = {}
     with closing(results):
         for id, result in results:
             results_by_id[id] = result
             if on_result:
-                if isinstance(told, Bars):
-                    told.clear()  # the result starts on a new line
+                if isinstance(progress, Bars):
+                    progress.clear()  # the result starts on a new line
                 on_result(result)
     in_order = [results_by_id[id] for id in ids]
     downloads = Downloads(
@@ -167,13 +167,13 @@ def _download_all(
 
 
 def _one_by_one(
-    ids: list[str], config: Config, options: InstallOptions, told: Progress
+    ids: list[str], config: Config, options: InstallOptions, progress: Progress
 ) -> DownloadResults:
-    bars = told if ids[1:] and isinstance(told, Bars) else None
+    bars = progress if ids[1:] and isinstance(progress, Bars) else None
     for id in ids:
         result: DownloadResult
         try:
-            with PartOfRun(id, bars) if bars else nullcontext(told) as part:
+            with PartOfRun(id, bars) if bars else nullcontext(progress) as part:
                 result = install_dataset(id, config, options, progress=part)
         except RldsError as error:
             if not ids[1:]:
@@ -183,14 +183,14 @@ def _one_by_one(
 
 
 def _side_by_side(
-    ids: list[str], config: Config, options: InstallOptions, told: Progress, at_a_time: int
+    ids: list[str], config: Config, options: InstallOptions, bars: Progress, at_a_time: int
 ) -> DownloadResults:
     # Imported late: an installed dataset needs no network.
     from datasets_cli.install.fetch import Room
     from datasets_cli.install.installation import Screen, Threads
     from datasets_cli.sources.http import HostLimits, Http
 
-    screen, hosts, room = Screen(told), HostLimits(), Room()
+    screen, hosts, room = Screen(bars), HostLimits(), Room()
     # Threads wait for what the pool does: they learn that the run ends, and then the pool does.
     with Threads(screen) as threads, options.workers.pool() as pool, screen.until_the_end():
         shared = replace(options, workers=options.workers.sharing(pool))

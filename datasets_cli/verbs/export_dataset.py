@@ -110,14 +110,14 @@ def export_dataset(call: ExportCall) -> ExportedDataset:
             found=lost,
             advice=f"Write the rest with {argument('allow_loss', 'True')}.",
         )
-    with shown(call.progress) as screen, of_dataset(screen, id) as told, path_errors(path):
+    with shown(call.progress) as screen, of_dataset(screen, id) as progress, path_errors(path):
         out = path.resolve()
         recover(out)
         _check_free(out, chosen, config.root.resolve(), call.force)
         out.parent.mkdir(parents=True, exist_ok=True)
-        expect_rows(told, id, 0, len(dataset))
+        expect_rows(progress, id, 0, len(dataset))
         with replacing(out) as new:
-            opened_by = chosen.write(dataset, new, told, path)
+            opened_by = chosen.write(dataset, new, progress, path)
             _check_free(out, chosen, config.root.resolve(), call.force)
         size = folder_size(out) if out.is_dir() else out.stat().st_size
     return ExportedDataset(id, call.format, path, lost, size, opened_by)

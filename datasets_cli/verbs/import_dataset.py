@@ -216,15 +216,15 @@ def import_dataset(call: ImportCall) -> InstalledDataset:
             or the id is installed with other data.
         SourceError: the files are damaged.
     """
-    plan, said = _planned(call)
+    plan, metadata = _planned(call)
     read = {key: name for key, name in plan.map.items() if name}
     steps = format_of(plan.format, columns=call.names).blocks(plan.path, read)
     if call.dry_run:
         return count_steps(plan.id, steps, call)
-    with making(plan.id, call) as told:
+    with making(plan.id, call) as progress:
         for note in (*(f"not read: {lost}" for lost in plan.dropped), *plan.notes):
             if call.map != plan.map:  # a map that equals the plan was confirmed
-                told.note(f"{plan.id}: {note}")
-        info = {**said, **(call.info or {}), IMPORTED_FROM: plan.format}
+                progress.note(f"{plan.id}: {note}")
+        info = {**metadata, **(call.info or {}), IMPORTED_FROM: plan.format}
         with hashed(plan.path) as source:
-            return save_steps(plan.id, steps, replace(call, info=info), told, source)
+            return save_steps(plan.id, steps, replace(call, info=info), progress, source)

@@ -120,9 +120,9 @@ def _known(id: str, root: CacheRoot) -> Known | None:
 
 def _published(known: Known) -> dict[str, Any]:
     recipe, entry = known
-    said = recipe.to_json()
-    said.pop("identity", None)  # of the manifest alone
-    return said | {"title": recipe.title, "details": entry.details, "options": recipe.options}
+    described = recipe.to_json()
+    described.pop("identity", None)  # of the manifest alone
+    return described | {"title": recipe.title, "details": entry.details, "options": recipe.options}
 
 
 def _copied(manifest: Manifest, root: CacheRoot) -> dict[str, Any]:

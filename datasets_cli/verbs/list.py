@@ -319,11 +319,11 @@ def _refresh_all(config: Config, family: str | None, progress: Progress | None) 
     from datasets_cli.sources.http import Http
 
     http = Http(config)
-    with shown(progress) as told:
+    with shown(progress) as screen:
         for recipe in recipes():
             if recipe.dynamic and family in (None, recipe.family):
                 count = refresh_entries(recipe, CacheRoot(config.root), http)
-                told.note(f"{recipe.family}: {count} datasets")
+                screen.note(f"{recipe.family}: {count} datasets")
 
 
 def _found(text: str, known: Mapping[str, tuple[Known | None, Condition | None]]) -> list[str]:
@@ -351,14 +351,14 @@ def _best(word: str, texts: Iterable[tuple[str, str]]) -> int:
 def _texts(id: str, known: Known | None, condition: Condition | None) -> Iterator[tuple[str, str]]:
     """Yield the lower-case texts about a dataset, each after its rank."""
     yield "id", id.casefold()
-    said: list[Mapping[str, Any]] = []
+    sources: list[Mapping[str, Any]] = []
     if known:
         recipe, entry = known
         yield "title", recipe.title.casefold()
-        said += [{"licence": recipe.licence, "citation": recipe.citation}, entry.details]
+        sources += [{"licence": recipe.licence, "citation": recipe.citation}, entry.details]
     if manifest := condition and condition.manifest:
-        said += [manifest.metadata, manifest.recipe]
-    for facts in said:
+        sources += [manifest.metadata, manifest.recipe]
+    for facts in sources:
         for name, value in facts.items():
             if value not in (None, ""):
                 yield PLACES.get(name, "note"), str(value).casefold()

@@ -103,17 +103,17 @@ def find_overlap(call: OverlapCall) -> list[DatasetOverlap]:
         )
     folder = CacheRoot(config.root).new_staging("overlap")
     try:
-        with shown(call.progress, "rows compared") as told, path_errors(folder):
+        with shown(call.progress, "rows compared") as progress, path_errors(folder):
             folder.mkdir(parents=True)
             known: Known = {}
             pairs = combinations(datasets.values(), 2)
-            return [_overlap(pair, known, folder, told) for pair in pairs]
+            return [_overlap(pair, known, folder, progress) for pair in pairs]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _overlap(
-    pair: tuple[DatasetArrays, DatasetArrays], known: Known, folder: Path, told: Progress
+    pair: tuple[DatasetArrays, DatasetArrays], known: Known, folder: Path, progress: Progress
 ) -> DatasetOverlap:
     columns = [{x for x in each.manifest.all_columns if x.key[0] in HASHED} for each in pair]
     keys = tuple(sorted(each.key for each in columns[0] & columns[1]))
@@ -121,19 +121,19 @@ def _overlap(
     if any(key[0] == "observation" for key in keys):
         for each in pair:
             if (each.id, keys) not in known:
-                known[each.id, keys] = _digested(each, keys, folder, told)
+                known[each.id, keys] = _digested(each, keys, folder, progress)
         one, other = (known[each.id, keys] for each in pair)
-        rows, trajectories = (_in_common(one[n], other[n], told) for n in range(2))
+        rows, trajectories = (_in_common(one[n], other[n], progress) for n in range(2))
     left_out = tuple(sorted({each.key for each in columns[0] ^ columns[1]}))
     return DatasetOverlap((pair[0].id, pair[1].id), keys, left_out, rows, trajectories)
 
 
 def _digested(
-    dataset: DatasetArrays, keys: tuple[Key, ...], folder: Path, told: Progress
+    dataset: DatasetArrays, keys: tuple[Key, ...], folder: Path, progress: Progress
 ) -> tuple[_Digests, _Digests]:
     """Return the digests of the rows of a dataset, and of its trajectories, by some columns."""
     check_free_space(folder, 16 * (len(dataset) + dataset.num_trajectories), dataset.id)
-    expect_rows(told, dataset.id, 0, len(dataset))
+    expect_rows(progress, dataset.id, 0, len(dataset))
     reader, starts = dataset.arrays_of(frozenset(keys)), dataset.starts
     totals = np.zeros(len(starts) - 1, np.uint64)
     step = min(RUN, rows_per_block(dataset.row_bytes))
@@ -141,7 +141,7 @@ def _digested(
     def of_rows(start: int, stop: int) -> np.ndarray:
         digests = row_digests(reader.run(start, stop))
         add_to_trajectories(totals, digests, starts, start)
-        told.writing(stop)
+        progress.writing(stop)
         return digests
 
     read = dataset.id, reader, step, folder
@@ -198,22 +198,22 @@ class _Digests:
         return digests, numbers[places]
 
 
-def _in_common(mine: _Digests, others: _Digests, told: Progress) -> InCommon:
+def _in_common(mine: _Digests, others: _Digests, progress: Progress) -> InCommon:
     """Return the number of rows or trajectories of each dataset that the other contains."""
     count, first = 0, np.zeros((0, 2), np.int64)
-    for pairs in _copies(mine, others, told):
+    for pairs in _copies(mine, others, progress):
         count += len(pairs)
         first = np.concatenate((first, pairs))
         first = first[np.argsort(first[:, 0])[:EXAMPLES]]
-    again = sum(map(len, _copies(others, mine, told)))
+    again = sum(map(len, _copies(others, mine, progress)))
     examples = tuple((number, its_copy) for number, its_copy in first.tolist())
     return InCommon((mine.count, others.count), (count, again), examples)
 
 
-def _copies(mine: _Digests, others: _Digests, told: Progress) -> Iterator[np.ndarray]:
+def _copies(mine: _Digests, others: _Digests, progress: Progress) -> Iterator[np.ndarray]:
     """Yield pairs of equal rows, the first match of each, int64 ``[n, 2]``."""
     bits, done = (max(mine.count, others.count) // RUN).bit_length(), 0
-    expect_rows(told, mine.id, 0, mine.count)
+    expect_rows(progress, mine.id, 0, mine.count)
     for part in range(1 << bits):
         low, high = part << (64 - bits), ((part + 1) << (64 - bits)) - 1
         known, first = others.firsts(low, high)
@@ -224,7 +224,7 @@ def _copies(mine: _Digests, others: _Digests, told: Progress) -> Iterator[np.nda
             pairs = np.stack((numbers[is_known], first[places[is_known]]), axis=1)
             yield pairs[_are_equal(mine, others, pairs)]
             done += len(numbers)
-            told.writing(done)
+            progress.writing(done)
 
 
 def _are_equal(mine: _Digests, others: _Digests, pairs: np.ndarray) -> np.ndarray:

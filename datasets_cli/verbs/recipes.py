@@ -285,8 +285,8 @@ def check_recipe(call: CheckRecipeCall) -> CheckedRecipe:
         checked = CheckedRecipe(recipe.family, path, len(entries))
         if call.source is None:
             return checked
-        with shown(call.progress, "steps read") as told:
-            return _read(checked, recipe, entries, call, told)
+        with shown(call.progress, "steps read") as progress:
+            return _read(checked, recipe, entries, call, progress)
 
 
 @contextmanager
@@ -360,7 +360,7 @@ def _read(
     recipe: Recipe,
     entries: dict[str, CatalogueEntry],
     call: CheckRecipeCall,
-    told: Progress,
+    progress: Progress,
 ) -> CheckedRecipe:
     """Convert a dataset into a temporary folder, as a download does, and check every row."""
     from datasets_cli.install.fetch import raw_file, resources_of
@@ -381,17 +381,17 @@ def _read(
     with temporary_folder("recipe") as folder:
         root = CacheRoot(folder)
         files = [
-            raw_file(each, root, resolved.id, options, _no_web, told)
+            raw_file(each, root, resolved.id, options, _no_web, progress)
             for each in resources_of(resolved, options, _no_web)
         ]
         try:
-            manifest, staging = stage(resolved, files, root, None, told)
+            manifest, staging = stage(resolved, files, root, None, progress)
         except SourceError as error:
             if line := line_of(error.__cause__, checked.path):
                 error.append(f" It is raised{line}.")
             raise
         write_manifest(staging, manifest)
-        report = deep_check(open_dataset(staging, text=True), told)
+        report = deep_check(open_dataset(staging, text=True), progress)
     dropped = [file_rows(report.num_transitions, manifest.dropped_steps)]
     notes = (*manifest.metadata["notes"], *dropped[: manifest.dropped_steps], *report.remarks)
     return replace(checked, id=resolved.id, report=report, notes=notes)

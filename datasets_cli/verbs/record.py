@@ -50,8 +50,8 @@ def record(call: RecordCall) -> InstalledDataset:
     check_layout(layout)
     with (
         shown(call.progress, "steps recorded") as screen,
-        of_dataset(screen, id) as told,
-        locked(place.lock(id), id, config.lock_timeout, told),
+        of_dataset(screen, id) as progress,
+        locked(place.lock(id), id, config.lock_timeout, progress),
     ):
         restore(place, id)
         folder = place.dataset(id)
@@ -63,11 +63,11 @@ def record(call: RecordCall) -> InstalledDataset:
             _remove(place, id)
         is_last = bool(recordings) and _is_of(recordings[-1], run.plan, but="first_episode")
         if older and is_last and (was_committed if call.append else len(recordings) == 1):
-            told.note(f"{id} is up to date: the same call recorded it")
+            progress.note(f"{id} is up to date: the same call recorded it")
             manifest = older.manifest
         elif older is None or call.append:
             workers = Workers(num_workers=call.num_workers)
-            manifest = _recorded(run, older, place, id, layout, workers, told)
+            manifest = _recorded(run, older, place, id, layout, workers, progress)
         else:
             raise UsageError(
                 f"{id} exists already, from another call of record.",

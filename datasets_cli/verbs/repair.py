@@ -175,12 +175,12 @@ def _make_again(
             accept_any=bool(known.unverified),
         )
     folder = CacheRoot(config.root).dataset(id)
-    with shown(progress) as told:
+    with shown(progress) as screen:
         return install_dataset(
             id,
             config,
             options,
-            progress=told,
+            progress=screen,
             unless=lambda: identity(folder) != copy and _is_repaired(id, known, config),
         )
 

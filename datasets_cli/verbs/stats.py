@@ -148,10 +148,10 @@ def statistics_of(call: StatsCall, root: CacheRoot) -> DatasetStatistics:
     if kept is None or call.recompute:
         dest, what = root.tables(manifest.content) / STATISTICS, f"the tables of {id}"
         with (
-            shown(call.progress, "rows read") as told,
-            dest_locked(dest, config.lock_timeout, told, what),
+            shown(call.progress, "rows read") as progress,
+            dest_locked(dest, config.lock_timeout, progress, what),
         ):
-            summary, measures = _made(root, folder, manifest, told, again=call.recompute)
+            summary, measures = _made(root, folder, manifest, progress, again=call.recompute)
     columns = {show_key(each.key): each for each in manifest.all_columns}
     before, measured = kept or summary, {*summary["columns"], *summary["frames"]}
     return DatasetStatistics(

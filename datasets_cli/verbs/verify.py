@@ -170,8 +170,8 @@ def _verify(id: str, config: Config, deep: bool, progress: Progress | None) -> V
     report = None
     try:
         if deep:
-            with shown(progress, "steps checked") as told:
-                manifest, report = verify_deep(id, config, told)
+            with shown(progress, "steps checked") as screen:
+                manifest, report = verify_deep(id, config, screen)
         else:
             manifest = verify_installed(id, config)
     except IntegrityError as error:
@@ -200,10 +200,10 @@ def verify_deep(
 
     dataset = _of_one_copy(text, config, _opened)
     manifest = dataset.manifest
-    told = reporting_to(progress)
-    expect_rows(told, manifest.id, 0, manifest.num_transitions)
+    screen = reporting_to(progress)
+    expect_rows(screen, manifest.id, 0, manifest.num_transitions)
     with _reading_errors(manifest):
-        report = deep_check(dataset, told)
+        report = deep_check(dataset, screen)
     try:
         save_table(CacheRoot(config.root), manifest.content, TABLE, report.to_json())
     except OSError as error:  # the report is shown, and can be made again

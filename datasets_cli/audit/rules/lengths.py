@@ -77,7 +77,7 @@ class StatedLengths:
 
 @dataclass
 class Unfinished:
-    """Rows after which the file has no observation, which its recipe has told."""
+    """Rows after which the file has no observation, as its recipe reports."""
 
     rows: RowNumbers
     num_all: int

@@ -159,9 +159,9 @@ def rule(
     conclude: Callable[[Any, Rule], Finding | None] | None = None,
 ) -> Rule:
     """Return the rule of this name, described in ``rules.tsv``."""
-    told: dict[str, Any] = {**_table()[name], "begin": begin, "conclude": conclude}
-    errata = tuple(int(number) for number in told["errata"].split(",") if number)
-    return Rule(**{**told, "version": int(told["version"]), "errata": errata})
+    entry: dict[str, Any] = {**_table()[name], "begin": begin, "conclude": conclude}
+    errata = tuple(int(number) for number in entry["errata"].split(",") if number)
+    return Rule(**{**entry, "version": int(entry["version"]), "errata": errata})
 
 
 @cache

@@ -23,9 +23,9 @@ DryRun = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
-def chosen_workers(given: GivenOptions) -> GivenOptions:
+def chosen_workers(options: GivenOptions) -> GivenOptions:
     """Return the options with ``num_workers`` None, which adapts to the work, as the default."""
-    count, engine = given.get("num_workers"), given.get("engine", "local")
+    count, engine = options.get("num_workers"), options.get("engine", "local")
     if count is not None and engine != "local":
         raise UsageError(
             f"--workers {count} counts processes of this machine, but --engine {engine} uses the "
@@ -34,4 +34,4 @@ def chosen_workers(given: GivenOptions) -> GivenOptions:
             found=count,
             advice="Omit --workers or --engine.",
         )
-    return {"num_workers": None, **given}
+    return {"num_workers": None, **options}

@@ -19,8 +19,8 @@ from datasets_cli.verbs.difference import DatasetDifference
 
 def compare(request: Request) -> Response:
     """Show how two installed datasets differ; without two, what can be chosen."""
-    page, asked = page_of(request), request.query_params
-    ids = [asked.get(name, "") for name in ("a", "b")]
+    page, query = page_of(request), request.query_params
+    ids = [query.get(name, "") for name in ("a", "b")]
     values: dict[str, Any] = {"installed": [*page.root.installed()], "ids": ids}
     if all(ids):
         difference, missing = _difference(page, *ids)
