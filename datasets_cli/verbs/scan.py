@@ -148,7 +148,7 @@ def _warn(error: OSError) -> None:
 
 
 class _Names:
-    """Which datasets a folder may have the raw files of, identified by its path and the names of its files."""
+    """The datasets whose raw files a folder may hold, by its path and the names of its files."""
 
     def __init__(self, root: CacheRoot) -> None:
         self._recipes: dict[str, Recipe] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from functools import partial
 
 import numpy as np
@@ -15,7 +16,7 @@ from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UsageError
 from tests.cli.test_screens import on_terminal
 from tests.support import text_rows
-from tests.support.refusals import check_refused
+from tests.support.refusals import check_refused, refused
 from tests.verbs.test_peek import install_rows
 
 Capture = pytest.CaptureFixture[str]
@@ -101,22 +102,27 @@ def test_a_narrow_terminal_has_whole_lines(
 
 def test_wrong_calls_say_what_is_expected(door: str, config: Config) -> None:
     datasets_cli.download("demo/iris", config=config)
-    calls = {
-        "batch_size is 0; expected 1 or more": {"batch_size": 0},
-        "sampler is 'best'; expected one of uniform, epoch": {"sampler": "best"},
-        "format is 'tf'; expected one of torch": {"format": "tf"},
-        "slice_len needs sampler=slice": {"slice_len": 4},
-        "slice_len is 0": {"sampler": "slice", "slice_len": 0},
-        "not a multiple of slice_len=7": {"sampler": "slice", "slice_len": 7},
-        "No trajectory has 512 rows": {"sampler": "slice", "slice_len": 512, "batch_size": 512},
-        "seed is -1": {"seed": -1},
-        "bench is -1.0; expected seconds": {"bench": -1.0},
-        "bench is nan": {"bench": float("nan")},
-        "bench is inf": {"bench": float("inf")},
+    wrong: dict[str, tuple[object, ...]] = {
+        "batch_size": (0,),
+        "sampler": ("best",),
+        "format": ("tf",),
+        "seed": (-1,),
+        "bench": (-1.0, math.inf),
     }
-    check_refused(
-        UsageError, [(words, partial(sample_batch, door, **call)) for words, call in calls.items()]
-    )
+    for name, values in wrong.items():
+        for value in values:
+            with refused(UsageError, argument=name, found=value):
+                sample_batch(door, **{name: value})  # type: ignore[arg-type]
+    with refused(UsageError, argument="slice_len", expected="slice", found="uniform"):
+        sample_batch(door, slice_len=4)
+    with refused(UsageError, argument="slice_len", found=0):
+        sample_batch(door, sampler="slice", slice_len=0)
+    calls: dict[str, dict[str, int]] = {
+        "not a multiple of slice_len=7": {"slice_len": 7},
+        "No trajectory has 512 rows": {"slice_len": 512, "batch_size": 512},
+    }
+    draw = partial(sample_batch, door, sampler="slice")
+    check_refused(UsageError, [(words, partial(draw, **call)) for words, call in calls.items()])
     check_refused(
         UsageError, [("longest has 1", partial(sample_batch, "demo/iris", sampler="slice"))]
     )
