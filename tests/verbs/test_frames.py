@@ -150,9 +150,12 @@ def test_without_frames_the_environment_shows_the_recorded_states(
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"env_spec": None}, "no env_spec for its environment"),
+        ({"env_spec": None}, "no env_spec to set its environment"),
         ({"entry_point": "not_installed.envs:Arm"}, "not_installed"),
-        ({"entry_point": "gymnasium.envs.classic_control:CartPoleEnv"}, "cannot be set to a state"),
+        (
+            {"entry_point": "gymnasium.envs.classic_control:CartPoleEnv"},
+            "cannot be set to a recorded state",
+        ),
     ],
 )
 def test_states_that_cannot_be_shown_are_refused(
@@ -201,9 +204,9 @@ def test_actions_are_not_replayed(config: Config, tmp_path: Path) -> None:
         ({"trajectory": -1}, "trajectory is -1; expected 0 or more"),
         ({"out": "pong.webm"}, r"expected a file ending in \.gif, \.png or \.mp4"),
         ({"out": "there.gif"}, r"there\.gif exists already"),
-        ({"columns": "action"}, "'action' is no column of frames .*next.observation, observation"),
+        ({"columns": "action"}, "'action' is not a frame column .*next.observation, observation"),
         ({"fps": 0}, "fps is 0; expected 1 or more"),
-        ({"fps": 60}, r"fps is 60; expected at most 50 in a \.gif"),
+        ({"fps": 60}, r"fps is 60; expected at most 50 for \.gif"),
     ],
 )
 def test_wrong_calls_write_nothing(
