@@ -10,8 +10,9 @@ except ModuleNotFoundError as error:
     if error.name != "gymnasium":
         raise
     raise UsageError(
-        "Environments, collectors and recordings need gymnasium, which is not installed: "
-        "pip install 'rlds-cli[collect]'"
+        "Environments, collectors and recordings need gymnasium, which is not installed:",
+        expected="gymnasium",
+        advice="pip install 'rlds-cli[collect]'",
     ) from error
 
 __all__ = ["gymnasium"]

@@ -1,4 +1,4 @@
-"""What the system refuses, or does not have, as errors of this program."""
+"""Errors of the operating system, missing packages and damaged files as errors of this package."""
 
 from __future__ import annotations
 
@@ -22,35 +22,39 @@ from datasets_cli.errors import (
 # EFBIG: a file size limit; EDQUOT: a quota. To a user each is a full disk.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
-SMALL_BYTES = 1 << 20  # never worth refusing
+SMALL_BYTES = 1 << 20  # copies up to this size are always allowed
 
 
 def is_full(error: OSError) -> bool:
-    """Return whether an error means that a disk, or what a user may have of it, is full."""
+    """Return whether an error means that the disk, or the user's quota on it, is full."""
     return error.errno in _FULL
 
 
 def system_error(error: OSError) -> RldsError:
-    """Return what the system refuses, as an error of ours that names the path."""
-    what = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
+    """Return an error of the operating system as an error of this package."""
+    message = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
+    path = error.filename
     if is_full(error):
-        return DiskFull(f"{what}. Make room and run again.")
+        return DiskFull(f"{message}.", path=path, advice="Free disk space and run again.")
     if error.errno not in _NOT_ALLOWED:
-        return RldsError(what)
+        return RldsError(message, path=path)
     return RldsError(
-        f"{what}. See the permissions of it and of its folder, or choose another cache root with "
-        f"{ROOT}."
+        f"{message}.",
+        path=path,
+        advice="Check the permissions of the file and of its folder, or choose another cache root "
+        f"with {ROOT}.",
     )
 
 
 def imported(module: str, what: str, extra: str, more: str = "") -> Any:
-    """Import a package of an extra, which a sentence says what needs where it is missing."""
+    """Import a package of an extra (optional dependency), or raise ``UsageError``."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         install = f"pip install 'rlds-cli[{extra}]'"
         raise UsageError(
-            f"{what} needs {module}, which is not installed: {install}.{more}"
+            f"{what} needs {module}, which is not installed: {install}.{more}",
+            expected=module,
         ) from error
 
 
@@ -63,7 +67,7 @@ def check_memory(size_bytes: int, what: str, free: int | None = None) -> None:
             f"{free:,} bytes of free memory.",
             expected=f"{free // 2:,} bytes at most",
             found=size_bytes,
-            advice="Ask for fewer rows, or sample batches.",
+            advice="Read fewer rows, or sample batches.",
         )
 
 
@@ -82,33 +86,38 @@ MANIFEST_FILENAME = "manifest.json"
 """The file whose presence makes a folder a dataset."""
 
 
-def damaged(path: Path | str, problem: str) -> DamagedDataset:
-    """Return the error of what is wrong in the dataset that a path is in."""
-    return DamagedDataset(f"{problem}.", path=path, advice=_advice_at(Path(path)))
+def damaged(path: Path | str, problem: str, **details: Any) -> DamagedDataset:
+    """Return the error of a problem in the dataset that a path is in."""
+    # details: attributes of the error, such as row, expected and found.
+    return DamagedDataset(f"{problem}.", path=path, advice=_advice_at(Path(path)), **details)
 
 
 def not_there(folder: Path) -> DatasetNotInstalled:
-    """Return the error of a folder in which there is no dataset, or none any more."""
+    """Return the error of a folder that is not, or no longer, a dataset."""
     return DatasetNotInstalled(
-        f"There is no dataset in {folder}, which would have a {MANIFEST_FILENAME}; it may have "
-        "been deleted meanwhile. Install it, or give a folder that preprocess() wrote or `rlds "
-        "path` prints; what a buffer dumped is read by its loads()."
+        f"There is no dataset in {folder}: expected a {MANIFEST_FILENAME}. It may have been "
+        "deleted.",
+        path=folder,
+        expected=MANIFEST_FILENAME,
+        advice="Install the dataset, or pass a folder that preprocess() wrote or `rlds path` "
+        "prints; the dump of a buffer is read by its loads().",
     )
 
 
 def repair_advice(id: str) -> str:
-    """Return what to do about a damaged dataset of this id, as errors end with it."""
+    """Return the command that repairs a dataset, as the advice of an error."""
     return f"Run: rlds repair {shlex.quote(id)}"
 
 
 def _advice_at(path: Path) -> str:
-    """Return what to do about the dataset that a path is in; its manifest may be damaged, too."""
+    """Return the advice for the damaged dataset that a path is in."""
+    # By the folder's name: the manifest may be damaged, too.
     for folder in (path, *path.parents):
         if os.path.lexists(folder / MANIFEST_FILENAME):
             if id := _id_of(folder):
                 return repair_advice(id)
             break
-    return "Make it again with rlds download or preprocess, or copy it from where it is whole"
+    return "Create it again with rlds download or preprocess, or copy an intact one"
 
 
 def _id_of(folder: Path) -> str:

@@ -29,6 +29,7 @@ from datasets_cli.store.layouts.dictionary import (
     read_dictionary,
 )
 from datasets_cli.store.layouts.frame_writer import (
+    LAYOUT_ADVICE,
     FrameSegments,
     JoinedFrames,
     compressor,
@@ -140,6 +141,7 @@ def _unfit(field: FrameField, row: int) -> WrongRows:
         argument="layout",
         key=field.successor,
         row=int(row),
+        advice=LAYOUT_ADVICE,
     )
 
 

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported, WrongRows
 from datasets_cli.schema.element_types import ITEM_BYTES, NUMPY_TYPES, numpy_dtype
 from datasets_cli.schema.shapes import check_numbers
 
@@ -32,27 +32,32 @@ NUMPY_TYPED = MOVABLE - {torch.bfloat16}
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 TYPE_NAMES = {dtype: name for name in ITEM_BYTES if (dtype := getattr(torch, name, None))}
-"""The name of each element type that this version of torch has."""
+"""The name of each storable dtype of this version of torch."""
 
 
 @cache
 def torch_dtype(name: str) -> torch.dtype:
-    """Return torch's element type of a name."""
+    """Return the torch dtype of a name."""
     dtype = getattr(torch, name, None)
     if name not in ITEM_BYTES or not isinstance(dtype, torch.dtype):
-        raise UsageError(
-            f"Rows of the element type {name} cannot be read: torch {torch.__version__} does not "
-            "have it. Install a newer one: pip install --upgrade torch"
+        raise Unsupported(
+            f"Rows of dtype {name} cannot be read: torch {torch.__version__} does not have it.",
+            expected=name,
+            found=f"torch {torch.__version__}",
+            advice="Install a newer one: pip install --upgrade torch",
         )
     return dtype
 
 
 def type_name(dtype: torch.dtype) -> str:
-    """Return the name of torch's element type."""
+    """Return the name of a torch dtype."""
     if dtype not in TYPE_NAMES:
-        raise UsageError(
-            f"Rows of the element type {dtype} cannot be stored. Expected one of "
-            f"{', '.join(sorted(ITEM_BYTES))}. Convert them first, or store their bits."
+        known = ", ".join(sorted(ITEM_BYTES))
+        raise WrongRows(
+            f"Rows of dtype {dtype} cannot be stored. Expected one of {known}.",
+            expected=known,
+            found=str(dtype),
+            advice="Convert them first, or store their bits.",
         )
     return TYPE_NAMES[dtype]
 

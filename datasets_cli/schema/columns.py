@@ -1,4 +1,4 @@
-"""A column: the key, element type and row shape of one leaf, and the file that holds it.
+"""A column: the key, dtype and row shape of one leaf, and the file that holds it.
 
 File names and ``meta.json`` are those of tensordict's memory-mapped folders, so that
 ``TensorDict.load_memmap`` opens what is written here. Rules read in tensordict 0.14.3.
@@ -130,7 +130,7 @@ def rows_per_block(row_bytes: int) -> int:
 
 
 def can_store(key: Key, dtype: np.dtype) -> bool:
-    """Return whether a dataset can have a leaf of this key and element type."""
+    """Return whether a dataset can have a leaf of this key and dtype."""
     return element_type(dtype) is not None and not _wrong_name(key)
 
 
@@ -138,10 +138,14 @@ def column_of(key: Key, rows: np.ndarray) -> Column:
     """Return the column that ``rows`` ``[n, *shape]`` would fill."""
     name = element_type(rows.dtype)
     if name is None:
+        known = ", ".join(sorted(ITEM_BYTES))
         raise SourceError(
-            f"{show_key(key)} has the element type {rows.dtype}, which no leaf can have. Expected "
-            f"one of {', '.join(sorted(ITEM_BYTES))}; of those that numpy does not have, as a "
-            'structured array such as np.dtype([("bfloat16", "<u2")]).'
+            f"{show_key(key)} has the dtype {rows.dtype}, which cannot be stored. Expected one of "
+            f"{known}. Pass a dtype that numpy lacks as a structured array, such as "
+            'np.dtype([("bfloat16", "<u2")]).',
+            key=key,
+            expected=known,
+            found=str(rows.dtype),
         )
     check_key(key)
     return Column(key, name, rows.shape[1:])
@@ -150,12 +154,14 @@ def column_of(key: Key, rows: np.ndarray) -> Column:
 def check_key(key: Key) -> None:
     """Check that a leaf can have a key."""
     if problem := _wrong_name(key):
-        raise SourceError(f"The key {list(key)!r} cannot be stored: {problem}. Rename it.")
+        raise SourceError(
+            f"The key {list(key)!r} cannot be stored: {problem}.", key=key, advice="Rename it."
+        )
 
 
 @lru_cache(4096)
 def _wrong_name(key: Key) -> str:
-    """Return why a leaf cannot have a key; empty where it can."""
+    """Return why a leaf cannot have a key; empty if it can."""
     if not key or not all(key):
         return "it needs one name or more, and none that is empty"
     for name in key:
@@ -204,7 +210,7 @@ def _is_escaped(name: str, depth: int, is_folder: bool) -> bool:
     plain = name.rstrip(_ESCAPE)
     if plain in RESERVED_NAMES:
         return True
-    # Not by the case of letters: some disks do not tell TEXT from text.
+    # Case does not count: on some disks TEXT and text are the same file.
     folded = plain.lower()
     is_file = folded.endswith(_FILE_ENDINGS) or (depth == 0 and folded == TEXT_FOLDER)
     # A leaf "a.json" keeps its name, but "a.json~" is what the group "a.json" becomes.
@@ -224,9 +230,11 @@ def one_file_each(path: Path, key: Key) -> Iterator[None]:
         yield
     except FileExistsError as error:
         raise SourceError(
-            f"{show_key(key)} cannot have its own file: {path} exists already. The disk does "
-            "not tell two of the keys apart, such as two that differ only in the case of letters. "
-            f"Rename one, or choose another disk with {ROOT}."
+            f"{show_key(key)} cannot have its own file: {path} exists already. On this disk two "
+            "keys have the same file name, such as two that differ only in case.",
+            key=key,
+            path=path,
+            advice=f"Rename one, or choose another disk with {ROOT}.",
         ) from error
 
 

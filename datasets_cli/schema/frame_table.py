@@ -41,7 +41,7 @@ class FrameFiles(Protocol):
         """Write the frames of one run."""
 
     def close(self) -> None:
-        """Write what is left and close the files."""
+        """Write the buffered rows and close the files."""
 
 
 @dataclass(frozen=True)

@@ -47,9 +47,14 @@ def map_bytes(path: Path | str, expected: int | None = None) -> memoryview:
     descriptor, size = open_sized(path)  # a file object would cost more than the mapping
     try:
         if not size:
-            raise damaged(path, f"{path} is empty")
+            raise damaged(path, f"{path} is empty", expected=expected, found=0)
         if expected not in (None, size):
-            raise damaged(path, f"{path}: expected {expected} bytes, found {size}")
+            raise damaged(
+                path,
+                f"{path}: expected {expected} bytes, found {size}",
+                expected=expected,
+                found=size,
+            )
         return map_descriptor(descriptor, size)
     finally:
         os.close(descriptor)
@@ -79,14 +84,16 @@ def map_descriptor(descriptor: int, size: int) -> memoryview:
 
 
 class TrajectoryTable:
-    """The table of a dataset, mapped now and read later, also where it was deleted meanwhile."""
+    """The trajectory table of a dataset: mapped at once, and readable after a deletion."""
 
     def __init__(self, path: Path | str, num_rows: int, num_trajectories: int) -> None:
         self._path, self._num_rows = path, num_rows
         try:
             self._mapping = map_bytes(path)
         except OSError as error:
-            raise DamagedDataset(f"{path} cannot be read as a trajectory table: {error}") from error
+            raise DamagedDataset(
+                f"{path} cannot be read as a trajectory table: {error}", path=path
+            ) from error
         check_table(path, self._mapping, num_trajectories)
 
     def read(self) -> np.ndarray:
@@ -100,5 +107,7 @@ class TrajectoryTable:
                 self._path,
                 f"{self._path}: expected offsets that rise from 0 to {self._num_rows}, found "
                 f"{offsets[0]} to {offsets[-1]}{where}",
+                expected=f"0 to {self._num_rows}",
+                found=f"{offsets[0]} to {offsets[-1]}",
             )
         return offsets

@@ -1,8 +1,9 @@
-"""Steps as a source recorded them, checked: their columns, element types, shapes and flags."""
+"""Checks of recorded steps: their columns, dtypes, shapes and flags."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -36,7 +37,7 @@ MADE_BY_THE_CORE = frozenset({EPISODE, DONE, *ROOT_FLAGS})
 
 
 class StepCheck:
-    """Checks a stream of recorded steps, whose columns must stay those of the first block."""
+    """Checks a stream of recorded steps; every block must have the columns of the first."""
 
     def __init__(self, id: str, deferred: Key | None = None, *, needs_rewards: bool = True) -> None:
         self.id = id
@@ -63,22 +64,34 @@ class StepCheck:
         self._row += num_steps
         return {key: np.zeros(num_steps, np.bool_) for key in FLAGS} | checked
 
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Add the dataset's id to an error of one column."""
+        try:
+            yield
+        except SourceError as error:
+            error.id = self.id
+            error.prepend(f"{self.id}: ")
+            raise
+
     def _common_length(self, steps: Mapping[Key, np.ndarray]) -> int:
         lengths = {key: len(rows) for key, rows in steps.items()}
         if len(set(lengths.values())) != 1:
             listed = ", ".join(f"{show_key(key)} {length}" for key, length in lengths.items())
             raise SourceError(
-                f"{self.id}: the columns have different lengths from row {self._row} on: {listed}. "
-                "The file is damaged or not what its recipe expects."
+                f"{self.id}: the columns have different lengths in the block at row {self._row}: "
+                f"{listed}. The file is damaged, or its format is not the one of its recipe.",
+                id=self.id,
+                row=self._row,
+                expected="columns of the same length",
+                found=listed,
             )
         return next(iter(lengths.values()))
 
     def _text(self, key: Key, rows: np.ndarray) -> np.ndarray:
-        """Return text as str; a value that is missing is ``""``, and counted."""
-        try:
+        """Return text as str; a missing value becomes ``""`` and is counted."""
+        with self._named():
             texts = as_text(key, rows)
-        except SourceError as error:
-            raise SourceError(f"{self.id}: {error}") from error
         if rows.dtype == object:
             self.num_missing_texts += sum(value is None for value in rows.flat)
         return texts
@@ -90,9 +103,16 @@ class StepCheck:
         is_whole = rewards.dtype.kind in "iub"
         is_number = is_whole or element_type(rewards.dtype) in REWARD_TYPES
         if rewards.shape[1:] != (1,) or not is_number:
+            found = f"{kind} {list(rewards.shape)}"
             raise SourceError(
-                f"{self.id}: {show_key(REWARD)}: rewards are {kind} {list(rewards.shape)}; "
-                "expected one number per step. Convert it, or choose another column."
+                f"{self.id}: {show_key(REWARD)}: rewards are {found}; expected one number per "
+                "step.",
+                id=self.id,
+                key=REWARD,
+                row=self._row,
+                expected="one number per step",
+                found=found,
+                advice="Convert it, or choose another column.",
             )
         return self._floats(rewards) if is_whole else rewards
 
@@ -102,24 +122,32 @@ class StepCheck:
         numbers = zip((self._row + large).tolist(), rewards.flat[large].tolist(), strict=True)
         if problem := rounded(numbers):
             raise SourceError(
-                f"{self.id}: {show_key(REWARD)} {problem}. Give float64 where that is meant."
+                f"{self.id}: {show_key(REWARD)} {problem}.",
+                id=self.id,
+                key=REWARD,
+                row=self._row + int(large[0]),
+                expected="numbers that float64 represents exactly",
+                advice="Convert the column to float64 if the rounding is acceptable.",
             )
         return rewards.astype(np.float64)
 
     def _flag(self, key: Key, flags: np.ndarray) -> np.ndarray:
         if problem := flag_problem(flags, self._row):
             raise SourceError(
-                f"{self.id}: {show_key(key)} must be 0 or 1 for every step, found {problem}."
+                f"{self.id}: {show_key(key)} must be 0 or 1 for every step, found {problem}.",
+                id=self.id,
+                key=key,
+                row=self._row,
+                expected="0 or 1 for every step",
+                found=problem,
             )
         return flags.reshape(-1).astype(np.bool_)
 
     def _check_columns(self, steps: StepRows) -> None:
-        try:
+        with self._named():
             columns = {
                 key: any_column(key, rows) for key, rows in steps.items() if key != TRAJECTORY_END
             }
-        except SourceError as error:
-            raise SourceError(f"{self.id}: {error}") from error
         if self._columns is None:
             self._check_names(columns)
             self._columns = columns
@@ -128,40 +156,56 @@ class StepCheck:
         if columns != self._columns:
             for key in sorted(columns.keys() | self._columns.keys()):
                 if columns.get(key) != self._columns.get(key):
+                    before, now = _show(self._columns.get(key)), _show(columns.get(key))
                     raise SourceError(
-                        f"{self.id}: {show_key(key)} changes at row {self._row}: it was "
-                        f"{_show(self._columns.get(key))} and is now {_show(columns.get(key))}."
+                        f"{self.id}: {show_key(key)} changes at row {self._row}: it was {before} "
+                        f"and is now {now}.",
+                        id=self.id,
+                        key=key,
+                        row=self._row,
+                        expected=before,
+                        found=now,
                     )
 
     def _check_names(self, columns: Mapping[Key, AnyColumn]) -> None:
         numbers = {key for key, column in columns.items() if isinstance(column, Column)}
         for root in self._needed:
             if not any(key[: len(root)] == root for key in numbers | self._deferred):
-                is_text_there = any(key[: len(root)] == root for key in columns)
-                text = f"{show_key(root)} is text, or of type object"
+                is_text_column = any(key[: len(root)] == root for key in columns)
+                problem = "is text, or of dtype object" if is_text_column else "is missing"
+                listed = ", ".join(map(show_key, sorted(columns)))
                 raise SourceError(
-                    f"{self.id}: {text if is_text_there else f'there is no {show_key(root)}'}; "
-                    f"expected numbers. Found: {', '.join(map(show_key, sorted(columns)))}."
+                    f"{self.id}: {show_key(root)} {problem}; expected numbers. Found: {listed}.",
+                    id=self.id,
+                    key=root,
+                    expected="numbers",
+                    found=listed,
                 )
         unwanted = MADE_BY_THE_CORE & columns.keys()
         assert not unwanted, f"a recipe yields {unwanted}, which the core makes"
         parents = {key[:depth] for key in columns for depth in range(1, len(key))}
         if clash := parents & (columns.keys() | MADE_BY_THE_CORE):
             raise SourceError(
-                f"{self.id}: {show_key(min(clash))} is both a value and a group of values."
+                f"{self.id}: {show_key(min(clash))} is both a value and a group of values.",
+                id=self.id,
+                key=min(clash),
             )
         shapes = {key: (column.dtype, column.shape) for key, column in columns.items()}
         before = {key: shape for key, shape in shapes.items() if key[0] == "observation"}
         after = {key[1:]: shape for key, shape in shapes.items() if key[:2] == NEXT_OBSERVATION}
         if after and after != before:
             raise SourceError(
-                f"{self.id}: next.observation has other parts or shapes or types than observation: "
-                f"{after}, not {before}."
+                f"{self.id}: next.observation has other parts, shapes or dtypes than observation: "
+                f"{after}, not {before}.",
+                id=self.id,
+                key=NEXT_OBSERVATION,
+                expected=before,
+                found=after,
             )
 
 
 def flag_problem(flags: np.ndarray, first: int = 0) -> str:
-    """Return why an array is not a flag, 0 or 1, of each step; empty where it is."""
+    """Return why an array is not 0 or 1 for each step; empty if it is."""
     # first: the number of its first step.
     if flags.ndim != 1 and flags.shape[1:] != (1,):
         return f"shape {list(flags.shape)}"

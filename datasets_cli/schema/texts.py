@@ -96,7 +96,7 @@ def text_files(texts: tuple[TextColumn, ...]) -> list[str]:
 
 
 def encode_text(value: str) -> bytes:
-    """Return the bytes of a value, from which ``decode_text`` makes the same value."""
+    """Return the bytes of a value; ``decode_text`` returns the value of them."""
     if not is_escaped(value):
         return value.encode()
     with suppress(UnicodeEncodeError):  # it has another lone surrogate
@@ -106,12 +106,15 @@ def encode_text(value: str) -> bytes:
             return data
     raise SourceError(
         f"The text {value[:80]!r} cannot be stored: expected characters, or surrogate escapes of "
-        "bytes that are not UTF-8, found another lone surrogate. Replace it, for example with '?'."
+        "bytes that are not UTF-8, found another lone surrogate.",
+        expected="characters, or surrogate escapes of bytes that are not UTF-8",
+        found=value[:80],
+        advice="Replace it, for example with '?'.",
     )
 
 
 def decode_text(data: bytes) -> str:
-    """Return the value of some bytes; those that are not UTF-8 become surrogate escapes."""
+    """Return the text of UTF-8 bytes; invalid bytes become surrogate escapes."""
     return data.decode(errors="surrogateescape")
 
 
@@ -133,5 +136,8 @@ def _as_str(key: Key, value: Any) -> str:
         return str(value)
     raise SourceError(
         f"{show_key(key)} cannot be stored: expected numbers of one shape, or text, found an entry "
-        f"of type {type(value).__name__}."
+        f"of type {type(value).__name__}.",
+        key=key,
+        expected="numbers of one shape, or text",
+        found=type(value).__name__,
     )

@@ -20,7 +20,9 @@ from datasets_cli.schema.shapes import LengthArray, MaskArray, OffsetArray, RowA
 def offsets_from_ends(ends: RowArray, num_rows: int) -> OffsetArray:
     """Return the offsets of trajectories whose last rows are ``ends``, in order."""
     if num_rows and (len(ends) == 0 or int(ends[-1]) != num_rows - 1):
-        raise DamagedDataset(f"The last trajectory has no end: row {num_rows - 1} is not done.")
+        raise DamagedDataset(
+            f"The last trajectory has no end: row {num_rows - 1} is not done.", row=num_rows - 1
+        )
     offsets = np.zeros(len(ends) + 1, dtype=np.int64)
     offsets[1:] = ends
     offsets[1:] += 1  # a trajectory ends at the row before the next one begins

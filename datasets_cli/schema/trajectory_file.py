@@ -34,11 +34,16 @@ def check_table(path: Path | str, table: memoryview, num_trajectories: int) -> N
     header = bytes(table[:HEADER_BYTES])
     stated = _HEADER.fullmatch(header)
     if len(table) != (expected := table_bytes(num_trajectories)):
-        problem = f"{expected} bytes, found {len(table)}"
+        wanted, found = f"{expected} bytes", str(len(table))
     elif not stated or int(stated[1]) != num_trajectories + 1:
-        text = header[10:].decode("latin-1").strip()
-        problem = f"int64 [{num_trajectories + 1}], found {text!r}"
+        wanted = f"int64 [{num_trajectories + 1}]"
+        found = repr(header[10:].decode("latin-1").strip())
     else:
         return
-    what = f"{path} is not the table of {num_trajectories} trajectories"
-    raise damaged(path, f"{what}: expected {problem}")
+    raise damaged(
+        path,
+        f"{path} is not the table of {num_trajectories} trajectories: expected {wanted}, found "
+        f"{found}",
+        expected=wanted,
+        found=found,
+    )

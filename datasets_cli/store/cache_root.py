@@ -155,8 +155,8 @@ class CacheRoot:
         within = [] if has_manifest(folder) else _dataset_folders(folder)
         for other in (*around, *within):
             raise UsageError(
-                f"{id} and {other.relative_to(top).as_posix()}, which is installed, would be one "
-                "in the other: deleting or replacing one would affect both.",
+                f"{id} and the installed {other.relative_to(top).as_posix()} would be nested: "
+                "deleting or replacing one would affect both.",
                 id=id,
                 found=other.relative_to(top).as_posix(),
                 advice="Choose another name.",

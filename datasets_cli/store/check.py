@@ -171,7 +171,8 @@ def _look_at(path: Path | str) -> os.stat_result | None:
 def _raise_problems(folder: Path, manifest: Manifest, problems: list[str]) -> None:
     if problems:
         what = f"{manifest.id} under {folder} differs from its manifest"
-        raise damaged(folder, f"{what}: {'; '.join(problems)}")
+        listed = "; ".join(problems)
+        raise damaged(folder, f"{what}: {listed}", id=manifest.id, found=listed)
 
 
 def folder_size(folder: Path, *, with_unfinished: bool = True) -> int:

@@ -3,7 +3,7 @@
 A dataset exists exactly when its manifest does. The manifest is written last, all files are flushed
 to the disk, and one rename on the same disk makes the folder visible. A rename cannot replace a
 folder with files, so a replacement is two renames, with the old copy in the trash between them. The
-next run repairs one that was killed there (``restore``). A reader meanwhile reads one of the two
+next run repairs one that was killed there (``restore``). A reader reads one of the two
 copies (``read_one_copy``).
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from datasets_cli.core.system_errors import MANIFEST_FILENAME, damaged
-from datasets_cli.errors import ROOT, DamagedDataset, LockedError, RldsError, UsageError, argument
+from datasets_cli.errors import ROOT, DamagedDataset, LockedError, NotWritable, RldsError, argument
 from datasets_cli.sources.disk import disk_errors, flush, make_folder
 from datasets_cli.sources.new_files import delete, put_in_place
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
@@ -34,7 +34,7 @@ TRIES = 10
 
 
 def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool = True) -> bool:
-    """Commit a dataset to its folder of a cache root; ``staging`` is gone afterwards."""
+    """Commit a dataset to its folder of a cache root; ``staging`` no longer exists afterwards."""
     target, trash = root.dataset(manifest.id), root.new_trash(manifest.id)
     try:
         root.check_apart(manifest.id)
@@ -42,9 +42,11 @@ def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool 
             return False
         is_committed = commit_folder(staging, target, manifest, trash if replace else None)
         if not is_committed and not has_manifest(target):
-            raise UsageError(
-                f"{target} is not a dataset, and {manifest.id} is to be there. Move it away; "
-                f"{argument('force', 'True')} deletes it."
+            raise NotWritable(
+                f"{target} is not a dataset; {manifest.id} is installed in a folder of this name.",
+                id=manifest.id,
+                path=target,
+                advice=f"Move it away; {argument('force', 'True')} deletes it.",
             )
     finally:
         sweep(staging)
@@ -87,7 +89,7 @@ def _one_disk(folder: Path, target: Path) -> Iterator[None]:
 
 
 def check_place(root: CacheRoot, id: str) -> None:
-    """Check, before a dataset is made, that it can be renamed into its place, which is free."""
+    """Check that a dataset can later be renamed to its folder, and that no other one is there."""
     root.check_apart(id)
     folders = (root.new_staging(id).parent, root.dataset(id).parent)
     existing = [next(each for each in (f, *f.parents) if each.exists()) for f in folders]
@@ -95,11 +97,14 @@ def check_place(root: CacheRoot, id: str) -> None:
         raise _two_disks(*folders)
 
 
-def _two_disks(here: Path, there: Path) -> UsageError:
-    return UsageError(
-        f"{here} and {there} are on different disks, or one is in a layer of a container's image, "
-        "and a dataset gets and loses its place by one rename. Have the whole cache root on one "
-        f"disk: link or mount that, and no folder below it but downloads; {ROOT} names it."
+def _two_disks(here: Path, there: Path) -> NotWritable:
+    return NotWritable(
+        f"{here} and {there} are on different disks, or one is in a layer of a container's image. "
+        "A dataset is installed and deleted by one rename.",
+        path=there,
+        found=str(here),
+        advice="Put the whole cache root on one disk: link or mount it, and no folder below it but "
+        f"downloads; {ROOT} names it.",
     )
 
 
@@ -172,12 +177,15 @@ def check_same(root: CacheRoot, id: str, copy: Identity) -> None:
     if identity(root.dataset(id)) != copy:
         raise LockedError(
             f"Another process has replaced or deleted {id} since this call began. Nothing was "
-            "changed: run the command again."
+            "changed.",
+            id=id,
+            path=root.dataset(id),
+            advice="Run the command again.",
         )
 
 
 def identity(folder: Path) -> Identity:
-    """Return the identity of a folder, or None if there is no folder."""
+    """Return the identity of a folder, or None if it does not exist."""
     try:
         status = folder.stat()
     except OSError:

@@ -116,7 +116,7 @@ class Dataset(ArraySource):
                 id=manifest.id,
                 expected=selection.content,
                 found=manifest.content,
-                advice="Make the view again, or install the dataset that it is of.",
+                advice="Create the view again, or install the dataset with that content.",
             )
         whole = self if self._whole is None else self._whole
         selected = copy.copy(whole)

@@ -1,7 +1,7 @@
 """The lock of a dataset: one process at a time makes, replaces or deletes it.
 
 The lock saves double work. Correctness does not need it, so a file system that refuses locks is
-used without one; where the system has none at all, filelock takes a lock file instead.
+used without one; on a system without locks filelock creates a lock file instead.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from datasets_cli.core.progress import Progress
 from datasets_cli.core.system_errors import is_full
-from datasets_cli.errors import ROOT, LockedError, UsageError
+from datasets_cli.errors import ROOT, LockedError, NotWritable, UsageError
 from datasets_cli.sources.disk import make_folder
 from datasets_cli.store.cache_root import lock_of
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 QUIET_SECONDS = 1.0
-"""Waiting for longer is worth a note."""
+"""A longer wait is reported."""
 
-# EBADF: NFS does not lock what is open only to read, such as another user's file.
+# EBADF: NFS does not lock a file that is open only to read, such as another user's.
 _NO_LOCKS = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF})
 
 
@@ -46,17 +46,20 @@ def locked(
         _wait(lock, what, timeout_seconds, progress)
     except filelock.Timeout as error:
         raise LockedError(
-            f"Another process has worked on {what} for over {timeout_seconds:g} s (lock "
-            f"{path}). Wait for it, or set RLDS_LOCK_TIMEOUT to wait longer."
+            f"Another process has worked on {what} for over {timeout_seconds:g} s (lock {path}).",
+            path=path,
+            expected=f"the lock within {timeout_seconds:g} s",
+            advice="Wait for it, or set RLDS_LOCK_TIMEOUT to wait longer.",
         ) from error
     except (OSError, NotImplementedError) as error:
         if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
             if is_full(error):
                 raise
-            raise UsageError(
-                f"{path.parent} cannot be written ({error.strerror or error}), and {path.name} is "
-                "to be made there. Make it writable, or choose another place: "
-                f"{ROOT} is the cache root."
+            raise NotWritable(
+                f"{path.parent} cannot be written ({error.strerror or error}); the lock file "
+                f"{path.name} is created there.",
+                path=path.parent,
+                advice=f"Make the folder writable, or choose another cache root with {ROOT}.",
             ) from error
         logger.debug("%s: this file system has no locks (%s)", path, error)
     try:
@@ -66,7 +69,7 @@ def locked(
 
 
 def _refuse_half_started() -> None:
-    """Refuse work in a worker that is still importing the script which started it."""
+    """Raise ``UsageError`` in a worker that is still importing the script which started it."""
     # Our own workers never import it; those of an executor that a script without a guard made do.
     # Such a worker would start the same work, and wait forever for a lock that the parent holds.
     # What multiprocessing itself asks before it starts a process, too late for a lock.
@@ -74,9 +77,9 @@ def _refuse_half_started() -> None:
 
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise UsageError(
-            "A worker process imported the script that started it, and came upon the same call. "
-            'Put what the script does below `if __name__ == "__main__":`, or pass num_workers= '
-            "instead of an executor."
+            "A worker process imported the script that started it, and reached the same call.",
+            advice='Put the body of the script below `if __name__ == "__main__":`, or pass '
+            "num_workers= instead of an executor.",
         )
 
 
@@ -84,7 +87,7 @@ def _refuse_half_started() -> None:
 def dest_locked(
     dest: Path, timeout_seconds: float, progress: Progress | None = None, what: str = ""
 ) -> Iterator[None]:
-    """Hold the lock of a destination, and leave no lock file, however the work ends."""
+    """Hold the lock of a destination; the lock file is deleted afterwards."""
     lock = lock_of(dest)
     with locked(lock, what or str(dest), timeout_seconds, progress):
         try:
@@ -114,7 +117,7 @@ def is_held(path: Path) -> bool:
 def _wait(
     lock: filelock.BaseFileLock, what: str, timeout_seconds: float, progress: Progress | None
 ) -> None:
-    """Acquire a lock; say so where that takes more than a moment."""
+    """Acquire a lock; report a wait of more than ``QUIET_SECONDS``."""
     import filelock
 
     try:
@@ -125,8 +128,8 @@ def _wait(
             path.touch()
         if timeout_seconds <= QUIET_SECONDS:
             raise
-        tell = logger.warning if progress is None else progress.note
-        tell(
+        report = logger.warning if progress is None else progress.note
+        report(
             f"waiting for another process that works on {what} "
             f"(RLDS_LOCK_TIMEOUT: {timeout_seconds:g} s)"
         )

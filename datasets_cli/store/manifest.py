@@ -303,10 +303,13 @@ def _has_short_parts(name: str) -> bool:
 def _of_another_version(path: Path, version: int) -> DamagedDataset:
     what = f"{path} has format version {str(version)[:20]}, and this program reads {FORMAT_VERSION}"
     if version < FORMAT_VERSION:
-        return damaged(path, what)
+        return damaged(path, what, expected=FORMAT_VERSION, found=version)
     error = DamagedDataset(
-        f"{what}: a newer one wrote it, and it may be whole. Upgrade: "
-        "pip install --upgrade rlds-cli"
+        f"{what}: a newer version wrote it, and it may be intact.",
+        path=path,
+        expected=FORMAT_VERSION,
+        found=version,
+        advice="Upgrade: pip install --upgrade rlds-cli",
     )
     error.newer = True
     return error

@@ -56,6 +56,8 @@ class TextRows:
                 folder,
                 f"{folder / OFFSETS_FILENAME} begins at byte {first} and ends at byte {last} of "
                 f"{VALUES_FILENAME}; expected 0 and {size}",
+                expected=f"0 and {size}",
+                found=f"{first} and {last}",
             )
         # Values of average size fill the cache; all of them where the vocabulary is small.
         kept = KEPT_BYTES * self._num_values // (size + ENTRY_BYTES * self._num_values or 1)
@@ -119,7 +121,7 @@ class TextRows:
                 # Each row has the same number of codes.
                 row = int(index[place * len(index) // len(codes)])
                 path = self.folder / self._filenames[key]
-                return damaged(path, f"{path}, row {row}: {error}")
+                return damaged(path, f"{path}, row {row}: {error}", key=key, row=row, found=code)
         raise AssertionError("one of the codes has no value")
 
 

@@ -84,7 +84,7 @@ class TextWriter:
         return text_files(self.columns)
 
     def close(self) -> None:
-        """Close every file; what was written is of no use unless ``finish`` returned."""
+        """Close every file; the folder is incomplete unless ``finish`` returned."""
         self._files.close()
 
     def copy(self, source: Path, columns: tuple[TextColumn, ...]) -> None:
@@ -149,7 +149,7 @@ class VocabularyWriter:
         return np.fromiter(codes, np.int32)
 
     def close(self) -> None:
-        """Write what is left and close the files."""
+        """Write the buffered values and close the files."""
         self._files.close()
 
     def _add(self, value: str) -> int:

@@ -68,7 +68,7 @@ class LayoutWriter:
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know of the text so far."""
+        """Notes for the user about the text written so far."""
         count = self._text.num_not_utf8
         kept = f"{count} distinct texts are not UTF-8; their bytes are kept as surrogate escapes"
         return [kept] if count else []
@@ -82,7 +82,9 @@ class LayoutWriter:
             try:
                 self._text.write(text)
             except SourceError as error:
-                raise SourceError(f"{self.id}: {error}") from error
+                error.id = self.id
+                error.prepend(f"{self.id}: ")
+                raise
 
     def copy_text(self, source: Path, columns: tuple[TextColumn, ...]) -> None:
         """Take over the text of a dataset that has the same rows; ``write`` then gets none."""
@@ -103,7 +105,7 @@ class LayoutWriter:
         return replace(written, files=dict(sorted(files.items())), texts=self._text.columns)
 
     def close(self) -> None:
-        """Close every file; what was written is of no use unless ``finish`` returned."""
+        """Close every file; the folder is incomplete unless ``finish`` returned."""
         with ExitStack() as stack:  # closes both, though one may fail on a full disk
             stack.callback(self._text.close)
             if "_numbers" in vars(self):

@@ -227,8 +227,14 @@ ROOTS = [
     Wrong("list --root file/below", 2, "is not a folder. Check --root and RLDS_HOME"),
     Wrong("download demo/iris --root file/below", 2, "Check --root and RLDS_HOME"),
     Wrong("verify --root nowhere", 2, "heck --root and RLDS_HOME"),
-    Wrong("download demo/iris --root /proc/nosuch", 2, "choose another place: --root or RLDS_HOME"),
-    Wrong("demo --keep --root /proc/nosuch", 2, "choose another place: --root or RLDS_HOME"),
+    Wrong(
+        "download demo/iris --root /proc/nosuch",
+        2,
+        "choose another cache root with --root or RLDS_HOME",
+    ),
+    Wrong(
+        "demo --keep --root /proc/nosuch", 2, "choose another cache root with --root or RLDS_HOME"
+    ),
     Wrong("path demo/iris --root sources", 3, "Run: rlds download demo/iris"),
     Wrong("info foreign/x", 3, "See: rlds list", data.moved(IRIS, "x")),
     Wrong("verify demo/pang --json", 4, "rlds repair demo/pang", data.moved(PONG, "pang")),
@@ -486,7 +492,7 @@ def test_a_full_disk_exits_with_7_and_leaves_nothing(
     with small_disk(500):
         assert main(shlex.split(call)) == 7
     output = capsys.readouterr()
-    assert "Make room and run again" in output.err and output.out == ""
+    assert "Free disk space" in output.err and output.out == ""
     assert listing(place) == before
 
 

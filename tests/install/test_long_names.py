@@ -61,8 +61,8 @@ def test_a_root_without_room_for_the_names_below_it_is_refused(
     root = tmp_path.joinpath(*["x" * 100] * (rest // 101), "x" * (rest % 101))
     assert main(["download", IRIS, "--root", str(root)]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "too long" in said and "another place: --root or RLDS_HOME" in said
-    with pytest.raises(UsageError, match=r"too long.*another place: root= or RLDS_HOME"):
+    assert "too long" in said and "another cache root with --root or RLDS_HOME" in said
+    with pytest.raises(UsageError, match=r"too long.*another cache root with root= or RLDS_HOME"):
         datasets_cli.download(IRIS, root=root)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 

@@ -16,7 +16,7 @@ import pytest
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.errors import DiskFull, UsageError
+from datasets_cli.errors import DiskFull, NotWritable, UsageError
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
@@ -146,7 +146,7 @@ def test_a_full_disk_is_found_out_by_fallocate_before_a_row_is_written(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
-    with pytest.raises(DiskFull, match="Make room and run again") as caught:
+    with pytest.raises(DiskFull) as caught:
         ExperienceReplay(door, download=False).preprocess(
             same, dest=tmp_path / "new" / "out", num_workers=0
         )
@@ -230,7 +230,7 @@ def test_a_disk_that_fills_while_rows_are_written_ends_with_7_and_its_older_data
     inode = folder.stat().st_ino
     for free in (4096, 40_960):
         code, error = run(free)
-        assert code == 7 and "Make room and run again" in error and "Traceback" not in error
+        assert code == 7 and "Free disk space" in error and "Traceback" not in error
         assert list(CacheRoot(config.root).installed()) == [IRIS]
         assert folder.stat().st_ino == inode
         assert verify(IRIS, config).num_transitions == 150
@@ -278,7 +278,7 @@ def test_what_was_moved_to_another_disk_stays_whole_where_it_cannot_be_changed(
 ) -> None:
     install_dataset(IRIS, config)
     disks.put(config.root / "datasets")
-    with pytest.raises(UsageError, match="are on different disks"):
+    with pytest.raises(NotWritable):
         change(IRIS, config)
     assert verify(IRIS, config).layout == "ted"
     assert len(ExperienceReplay(IRIS, download=False)) == 150

@@ -108,7 +108,7 @@ def test_an_executor_of_a_script_without_a_guard_ends_and_says_so(
     script.write_text(OWN_EXECUTOR)
     run = python(str(script), folder=tmp_path)
     assert run.returncode == 1 and not (tmp_path / "out").exists()
-    assert "came upon the same call" in run.stderr
+    assert "reached the same call" in run.stderr
     # The last error: Python may end with words about its own executor, which is gone by then.
     errors = [line for line in run.stderr.splitlines() if line.startswith("datasets_cli.errors.")]
     assert errors[-1].startswith("datasets_cli.errors.RldsError: A worker"), run.stderr

@@ -235,8 +235,9 @@ def test_a_function_that_gives_a_shell_type_is_refused(
 )
 def test_rows_of_another_type_are_refused(dtype: np.dtype) -> None:
     assert not can_store(("x",), dtype)
-    with pytest.raises(SourceError, match="which no leaf can have"):
+    with pytest.raises(SourceError) as caught:
         column_of(("x",), np.empty((2, 3), dtype))
+    assert (caught.value.key, caught.value.found) == (("x",), str(dtype))
 
 
 def test_bytes_in_the_other_order_become_native(tmp_path: Path) -> None:
@@ -261,8 +262,9 @@ def test_rewards_of_any_float_stay_as_they_are(tmp_path: Path, name: str) -> Non
 def test_flags_of_no_number_are_refused() -> None:
     flags = random_rows("bfloat16", (NUM_STEPS,), np.random.default_rng(0))
     steps = block() | {("next", "terminated"): flags}
-    with pytest.raises(SourceError, match=r"must be 0 or 1 for every step, found dtype"):
+    with pytest.raises(SourceError) as caught:
         Transitions("test/types").rows(steps)
+    assert (caught.value.id, caught.value.key) == ("test/types", ("next", "terminated"))
 
 
 @pytest.mark.parametrize("name", ["uint16", "uint64", "bfloat16", "float8_e4m3fn"])

@@ -20,7 +20,7 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config
 from datasets_cli.core.progress import Silent
 from datasets_cli.core.system_errors import MANIFEST_FILENAME
-from datasets_cli.errors import DamagedDataset, IntegrityError, PartialFailure
+from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, IntegrityError, PartialFailure
 from datasets_cli.formats.limits import LIMITS
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.sources.regular_file import open_regular
@@ -166,7 +166,7 @@ def test_one_that_cannot_be_written_does_not_keep_the_others_from_coming_back(
         MAZE: "repaired",
     }
     assert "Permission denied" in str(caught.value.results[0].error)
-    assert "See the permissions" in str(caught.value.results[0].error)
+    assert "permissions" in caught.value.results[0].error.advice
 
 
 def test_a_dataset_that_another_process_converts_meanwhile_is_not_damaged(
@@ -223,7 +223,7 @@ def test_a_dataset_that_another_process_deletes_meanwhile_is_named(
     monkeypatch.setattr("datasets_cli.verbs.verify.check_digests", delete_first)
     with pytest.raises(PartialFailure) as caught:
         datasets_cli.repair(config=maze)
-    assert "it may have been deleted meanwhile" in str(caught.value.results[0].error)
+    assert isinstance(caught.value.results[0].error, DatasetNotInstalled)
 
 
 def test_a_file_beyond_a_limit_is_repaired_with_the_option_that_the_message_names(

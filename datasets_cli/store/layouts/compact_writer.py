@@ -96,7 +96,7 @@ class CompactWriter:
         return written
 
     def close(self) -> None:
-        """Close every file; what was written is of no use unless ``finish`` returned."""
+        """Close every file; the folder is incomplete unless ``finish`` returned."""
         self._leaves.close()
         for frames in self._frames or ():
             frames.close()

@@ -44,20 +44,20 @@ def make_dictionary(path: Path, frames: np.ndarray) -> bytes:
 
 
 def read_dictionary(path: Path | str) -> bytes:
-    """Return what ``make_dictionary`` kept."""
+    """Return the dictionary that ``make_dictionary`` wrote."""
     with open_regular(path) as file:
         is_small = os.fstat(file.fileno()).st_size <= 2 * DICTIONARY_BYTES
-        content = file.read() if is_small else b""  # zstd never makes twice of what it is given
+        content = file.read() if is_small else b""  # zstd never doubles the size
     try:
-        # The size is what the file says: it is checked before that much memory is asked for.
+        # The file states the size: it is checked before that much memory is allocated.
         if not 0 < (size := zstandard.frame_content_size(content)) <= DICTIONARY_BYTES:
             raise zstandard.ZstdError(f"expected 1 to {DICTIONARY_BYTES} bytes, found {size}")
         return zstandard.ZstdDecompressor().decompress(content, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise damaged(
             path,
-            f"{path}: the dictionary of the frames cannot be decoded ({error}). The file is not "
-            "what was written; rlds verify names every such file",
+            f"{path}: the dictionary of the frames cannot be decoded ({error}). The file has "
+            "changed since it was written; rlds verify lists every such file",
         ) from error
 
 

@@ -62,7 +62,7 @@ class FrameWriter:
         join_segments(self._path, self.num_frames)
 
     def close(self) -> None:
-        """Close the files; what was written is of no use unless ``finish`` returned."""
+        """Close the files; they are incomplete unless ``finish`` returned."""
         if self._segments is not None:
             self._segments.close()
 
@@ -228,7 +228,14 @@ class SharedFrames:
         if self._expected is not None and (rows[self.field.column.key][0] != self._expected).any():
             wrong = -1
         if wrong is not None:
-            raise SourceError(f"{self._id}: {not_chained(self.field, first_row + wrong)}")
+            row = first_row + wrong
+            raise SourceError(
+                f"{self._id}: {not_chained(self.field, row)}",
+                id=self._id,
+                key=self.field.successor,
+                row=row,
+                advice=LAYOUT_ADVICE,
+            )
         if self.field.successor is not None:
             self._expected = None if is_end[-1] else rows[self.field.successor][-1].copy()
         self._writer.write(frames_of_records(self.field, rows, is_end))
@@ -270,11 +277,13 @@ def first_unchained(
     return int(wrong[0]) if len(wrong) else None
 
 
+LAYOUT_ADVICE = f"Choose the other layout, {argument('layout', TED)}."
+
+
 def not_chained(field: FrameField, row: int) -> str:
     """Return the words for a row whose successor is not the next row's frame."""
     return (
         "the compact layout keeps each frame once, but "
         f"{show_key(field.successor or ())} of row {row} is not the "
-        f"{show_key(field.column.key)} of the row after it. Choose the other layout, "
-        f"{argument('layout', TED)}."
+        f"{show_key(field.column.key)} of the next row."
     )

@@ -18,7 +18,7 @@ import numpy as np
 import zstandard
 
 from datasets_cli.core.system_errors import damaged
-from datasets_cli.errors import DamagedDataset, SourceError
+from datasets_cli.errors import DamagedDataset, OutOfRange, SourceError
 from datasets_cli.formats.limits import check_limit
 from datasets_cli.schema.mapped_bytes import map_array, map_bytes
 from datasets_cli.store.layouts.dictionary import for_zstd, read_dictionary
@@ -55,7 +55,7 @@ class FrameDecoder:
 
     def decode(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Return decoded frames uint8 ``[n, frame_bytes]``, in memory of their own."""
-        # starts: the first byte of each frame, int64 `[n]`, n from 1 on; it is in the file.
+        # starts: the first byte of each frame, int64 `[n]`, n 1 or more; inside the file.
         # ends: the byte after its last one, int64 `[n]`.
         frames = np.empty((len(starts), self._frame_bytes), np.uint8)
         if self._have_headers(starts, ends) and self._fills(frames, starts, ends):
@@ -150,7 +150,9 @@ class FrameReader:
         if not len(index):
             return np.empty((0, *self._shape), np.uint8)
         if index.min() < 0:  # numpy would count from the end
-            raise IndexError(f"Frames are numbered from 0 on; found {index.min()}.")
+            raise OutOfRange(
+                f"Frame numbers start at 0; found {index.min()}.", found=int(index.min())
+            )
         starts, ends = self._offsets[index], self._offsets[index + 1]
         if not self._is_inside(starts, ends - starts):
             raise self._damaged_offsets(index)
@@ -179,6 +181,8 @@ class FrameReader:
                 self._path,
                 f"{self._path}.offsets: expected frames from byte 0 to {len(self._blob)} of "
                 f"{self._path.name}, found {first} to {last}",
+                expected=f"0 to {len(self._blob)}",
+                found=f"{first} to {last}",
             )
         least = num_frames * max(1, self._frame_bytes // BLOCK_BYTES * LEAST_BLOCK_BYTES)
         if len(self._blob) < least:
@@ -186,6 +190,8 @@ class FrameReader:
                 self._path,
                 f"{self._path}: expected {least} bytes or more for {num_frames} frames of "
                 f"{self._frame_bytes} bytes, found {len(self._blob)}",
+                expected=least,
+                found=len(self._blob),
             )
 
     def _damaged_offsets(self, index: np.ndarray) -> DamagedDataset:
@@ -213,6 +219,6 @@ class FrameReader:
                 break
         return damaged(
             self._path,
-            f"{self._path}: {shown} cannot be decoded ({error}). The file is not what was "
-            "written; rlds verify names every such file",
+            f"{self._path}: {shown} cannot be decoded ({error}). The file has changed since it "
+            "was written; rlds verify lists every such file",
         )

@@ -168,7 +168,13 @@ def check_rows(path: Path, rows: list[int], records: list[int], last: int) -> No
     pairs = zip(rows, records, strict=True)
     if wrong := [pair for pair in pairs if not pair[0] <= pair[1] <= last]:
         row, record = min(wrong)
-        raise damaged(path, f"{path}: row {row} has record {record}, expected {row} to {last}")
+        raise damaged(
+            path,
+            f"{path}: row {row} has record {record}, expected {row} to {last}",
+            row=row,
+            expected=f"{row} to {last}",
+            found=record,
+        )
 
 
 def row_map_dtype(num_records: int) -> str:

@@ -109,7 +109,9 @@ class TedWriter:
     def complete(self) -> np.ndarray:
         """Close the leaves, add ``episode`` where it is missing, and return the offsets."""
         if not self.num_rows:
-            raise SourceError(f"{self.id} has no transition: every trajectory is empty.")
+            raise SourceError(
+                f"{self.id} has no transition: every trajectory is empty.", id=self.id, found=0
+            )
         with disk_errors(self.folder):
             self.close()
             if self.offsets is None:
@@ -127,7 +129,7 @@ class TedWriter:
         return tuple(sorted(self._columns.values(), key=lambda column: column.key))
 
     def close(self) -> None:
-        """Close every file; what was written is of no use unless ``finish`` returned."""
+        """Close every file; the folder is incomplete unless ``finish`` returned."""
         with ExitStack() as stack:  # closes every one, though one may fail on a full disk
             for file in self._files.values():
                 stack.callback(file.close)
@@ -181,9 +183,11 @@ def describe_files(folder: Path, names: Iterable[str]) -> dict[str, dict[str, An
         status = (folder / name).stat()
         if other := files.get((status.st_dev, status.st_ino)):
             raise SourceError(
-                f"{other} and {name} are one file in {folder}: the disk does not tell two of the "
-                "keys apart, such as two that differ only in the case of letters. Rename one, or "
-                f"choose another disk with {ROOT}."
+                f"{other} and {name} are one file in {folder}. On this disk two keys have the "
+                "same file name, such as two that differ only in case.",
+                path=folder / name,
+                found=other,
+                advice=f"Rename one, or choose another disk with {ROOT}.",
             )
         files[status.st_dev, status.st_ino] = name
     # hashlib and fsync both let other threads run.
