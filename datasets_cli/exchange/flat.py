@@ -136,4 +136,4 @@ def lost_metadata(manifest: Manifest) -> list[str]:
     """Return a sentence with the metadata that a file of arrays loses; empty without metadata."""
     # The format of an import is not lost: it describes the file and not the data.
     names = [name for name, each in manifest.metadata.items() if each and name != IMPORTED_FROM]
-    return [f"metadata: {', '.join(names)}"] if names else []
+    return [f"metadata of the dataset: {', '.join(names)}"] if names else []

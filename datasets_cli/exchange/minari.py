@@ -126,7 +126,9 @@ def losses(manifest: Manifest) -> list[str]:
     written, counts = _metadata(manifest, arrays, 0), _counts(manifest, 0)
     stored = ((name, value) for name, value in manifest.metadata.items() if value)
     others = [name for name, value in stored if name not in counts and written.get(name) != value]
-    note = [f"metadata: {', '.join(others)} (not in Minari's form)"] if others else []
+    note = (
+        [f"metadata of the dataset: {', '.join(others)} (not in Minari's form)"] if others else []
+    )
     return [*(f"{show_key(key)}: {why}" for key, why in lost.items()), *note]
 
 

@@ -20,7 +20,7 @@ from datasets_cli.store.manifest import read_manifest
 from tests.exchange.features import COUNT, FEATURES, LENGTHS
 
 MADE_AGAIN = ("done", "terminated", "truncated", "next.done")
-SAID = "metadata"
+METADATA = "metadata of the dataset"
 FORMATS = ("npz", "d4rl", "minari", "torchrl", "parquet")
 
 
@@ -34,7 +34,7 @@ def test_nothing_is_lost_without_a_word(
     create_dataset("mine/a", steps, lengths=lengths, info={"title": "é"}, config=config)
     columns = read_manifest(config.root / "datasets/mine/a").all_columns
     named = _named_as_lost(format, path, config)
-    lost = named - {SAID}
+    lost = named - {METADATA}
     assert lost <= {show_key(each.key) for each in columns}
     try:
         export_dataset("mine/a", format, path, allow_loss=True, config=config)
@@ -46,8 +46,8 @@ def test_nothing_is_lost_without_a_word(
     else:
         found = compare_datasets("mine/a", "mine/b", config=config)
         assert {show_key(each.key) for each in found.only[0]} == lost
-        told = read_manifest(config.root / "datasets/mine/b").metadata
-        assert SAID in named or told["title"] == "é"
+        metadata = read_manifest(config.root / "datasets/mine/b").metadata
+        assert METADATA in named or metadata["title"] == "é"
         assert not found.only[1] and found.trajectory is None
         assert not [each for each in found.columns if each.num_different]
 
