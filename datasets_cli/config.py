@@ -98,7 +98,11 @@ class Config:
             if not (name and number.isdecimal() and 0 < len(number) < 20 and int(number)):
                 limit = by_reader("--limit ", "")
                 raise UsageError(
-                    f"{limit}{text} is not NAME=NUMBER. Example: {limit}row_bytes=1000000000"
+                    f"{limit}{text} is not NAME=NUMBER.",
+                    argument="limits",
+                    expected="NAME=NUMBER",
+                    found=text,
+                    advice=f"Example: {limit}row_bytes=1000000000",
                 )
             pairs.append((name, int(number)))
         check_names(name for name, _ in pairs)
@@ -142,7 +146,11 @@ def load_config(
     _check_recipe_folders(env.get("RLDS_RECIPES", ""))
     if root is not None and not os.fspath(root):
         raise UsageError(
-            f"The cache root is empty text. Give {argument('root')} a folder, or leave it out."
+            "The cache root is empty text.",
+            argument="root",
+            expected="a folder",
+            found="",
+            advice=f"Give {argument('root')} a folder, or leave it out.",
         )
     if file is None:
         file = read_config_file(read_user_text(config_path()) or "")
@@ -150,7 +158,7 @@ def load_config(
 
 
 def check_config(text: str) -> None:
-    """Refuse a text that is to be the config file where no run could begin with it."""
+    """Reject config text that would make every command fail at start-up."""
     file = read_config_file(text)
     check_names(file.limits)
     _chosen(file, {})
@@ -165,7 +173,7 @@ def _chosen(
     allow_http: bool | None = None,
     lowest_speed: float | str | None = None,
 ) -> Config:
-    """Return the configuration of what the file, the environment and the flags say."""
+    """Return the configuration from the config file, the environment and the flags."""
     chosen_root = root or env.get("RLDS_HOME") or file.core.root
     texts = [*mirrors, *filter(str.strip, env.get("RLDS_MIRRORS", "").split(","))]
     texts += [f"{prefix}={to}" for prefix, to in file.mirrors.items()]
@@ -210,30 +218,39 @@ def choose_config(root: Root, config: Config | None) -> Config:
     if root is not None:
         raise UsageError(
             f"root={os.fspath(root)!r} and config= are both given, and a Config has a root: "
-            f"{config.root}. Give one of the two."
+            f"{config.root}.",
+            argument="root",
+            found=os.fspath(root),
+            advice="Give one of the two.",
         )
     return config
 
 
 def config_path() -> Path:
-    """Return the user's config file, which need not be there."""
+    """Return the path of the user's config file, which may not exist."""
     return config_folder() / "config.toml"
 
 
 def read_config_file(text: str) -> ConfigFile:
-    """Return what the text of the user's config file says."""
+    """Parse the text of the user's config file."""
     try:
         return decode(ConfigFile, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise UsageError(
-            f"{config_path()} is not valid TOML ({error}). Correct it or move it away."
+            f"{config_path()} is not valid TOML ({error}).",
+            path=config_path(),
+            advice="Correct it or move it away.",
         ) from error
     except WrongValue as error:
-        raise UsageError(f"{config_path()} is not as expected: {error}. Correct it.") from error
+        raise UsageError(
+            f"{config_path()} is not as expected: {error}.",
+            path=config_path(),
+            advice="Correct it.",
+        ) from error
 
 
 def read_user_text(path: Path) -> str | None:
-    """Return the text of a file that may be anything; None where there is none."""
+    """Return the text of a file of the user's, or None if it does not exist."""
     # A link is followed, since users lay them. A pipe would be waited for, a device has no end.
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -248,12 +265,15 @@ def read_user_text(path: Path) -> str | None:
     except (OSError, ValueError) as error:
         raise UsageError(
             f"{path} cannot be read ({error}). Expected a text in UTF-8 of at most "
-            f"{MAX_TEXT_BYTES:,} bytes. Correct it or move it away."
+            f"{MAX_TEXT_BYTES:,} bytes.",
+            path=path,
+            expected=f"UTF-8 of at most {MAX_TEXT_BYTES:,} bytes",
+            advice="Correct it or move it away.",
         ) from error
 
 
 def _check_root(folder: Path) -> None:
-    """Refuse a root that is a file, or that would be below one, or has too long a name."""
+    """Reject a root that is a file or below one, or whose name is too long."""
     existing = folder
     try:
         folder.lstat()
@@ -261,7 +281,10 @@ def _check_root(folder: Path) -> None:
         if error.errno == errno.ENAMETOOLONG:
             raise UsageError(
                 f"The cache root {folder} is too long a name for the file system, which takes up "
-                f"to 255 bytes for each part. {CHECK_ROOT}"
+                "to 255 bytes for each part.",
+                argument="root",
+                path=folder,
+                advice=CHECK_ROOT,
             ) from error
         # lexists: a link that leads nowhere cannot become a folder either.
         existing = next(each for each in folder.parents if os.path.lexists(each))
@@ -270,25 +293,33 @@ def _check_root(folder: Path) -> None:
     if existing.is_symlink() and not existing.exists():
         raise UsageError(
             f"The cache root {folder} cannot be used: {existing} is a symbolic link to "
-            f"{existing.readlink()}, which does not exist. Is its disk mounted? {CHECK_ROOT}"
+            f"{existing.readlink()}, which does not exist. Is its disk mounted?",
+            argument="root",
+            path=existing,
+            advice=CHECK_ROOT,
         )
     raise UsageError(
-        f"The cache root {folder} cannot be used: {existing} is not a folder. {CHECK_ROOT}"
+        f"The cache root {folder} cannot be used: {existing} is not a folder.",
+        argument="root",
+        path=existing,
+        advice=CHECK_ROOT,
     )
 
 
 def _check_recipe_folders(text: str) -> None:
-    """Refuse a folder of recipes that is not there: its families would be missing in silence."""
+    """Reject a missing folder of recipes, so that no family is missing silently."""
     for folder in filter(None, text.split(os.pathsep)):
         if not Path(folder).is_dir():
             raise UsageError(
                 f"RLDS_RECIPES names {folder}, which is not a folder. Expected folders with "
-                f"recipes, separated by {os.pathsep!r}."
+                f"recipes, separated by {os.pathsep!r}.",
+                argument="RLDS_RECIPES",
+                path=folder,
             )
 
 
 def _switch(name: str, flag: bool | None, env: Mapping[str, str], default: bool) -> bool:
-    """Return what the flag or the environment says of a switch, else what the config file does."""
+    """Return a switch from its flag, else the environment, else the config file."""
     variable = f"RLDS_{name.upper()}"
     if flag is not None or variable not in env:
         return default if flag is None else flag
@@ -296,7 +327,9 @@ def _switch(name: str, flag: bool | None, env: Mapping[str, str], default: bool)
     if word not in TRUE_WORDS | FALSE_WORDS:
         raise UsageError(
             f"{variable}={env[variable]} is not known. Expected 1, true, yes or on; or 0, false, "
-            "no or off."
+            "no or off.",
+            argument=name,
+            found=env[variable],
         )
     return word in TRUE_WORDS
 
@@ -306,18 +339,22 @@ def _split_mirror(text: str) -> tuple[str, str]:
     if not (equals and prefix.startswith("http") and replacement.startswith("http")):
         raise UsageError(
             f"The mirror {public_url(prefix)}{equals}{public_url(replacement)} is not "
-            "PREFIX=REPLACEMENT, both http or https addresses. "
-            "Example: http://rail.eecs.berkeley.edu/=https://mirror.example.org/"
+            "PREFIX=REPLACEMENT, both http or https addresses.",
+            argument="mirrors",
+            expected="PREFIX=REPLACEMENT",
+            advice="Example: http://rail.eecs.berkeley.edu/=https://mirror.example.org/",
         )
     if len(text.split()) > 1:
         raise UsageError(
-            f"The mirror of {public_url(prefix)} is an address with a space in it. Expected %20."
+            f"The mirror of {public_url(prefix)} is an address with a space in it. Expected %20.",
+            argument="mirrors",
+            expected="%20",
         )
     return prefix, replacement
 
 
 def _amount(name: str, value: object, most: float, expected: str) -> float:
-    """Return a number of 0 or more that a flag, the environment or the config file gives."""
+    """Parse a number of 0 or more of a flag, the environment or the config file."""
     try:
         amount = float(str(value))
     except ValueError:
@@ -325,6 +362,8 @@ def _amount(name: str, value: object, most: float, expected: str) -> float:
     if not 0 <= amount <= most:  # NaN is not
         raise UsageError(
             f"The {name.replace('_', ' ')} {value!r} is not a number of {expected} "
-            f"RLDS_{name.upper()} and {name} in the config file."
+            f"RLDS_{name.upper()} and {name} in the config file.",
+            argument=name,
+            found=value,
         )
     return amount
