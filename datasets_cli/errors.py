@@ -140,7 +140,7 @@ def arguments_named(words: Words) -> Iterator[None]:
 
 
 def for_reader(text: str) -> str:
-    """Return a text with the words of who reads it; those of an error are so already."""
+    """Return a text with the names of arguments as its reader writes them."""
     words = _words[-1]
     text = _BY_READER.sub(lambda found: found[2 if words is as_in_python else 1], text)
     return _ARGUMENT.sub(lambda found: words(found[1], found[2]), text)
@@ -242,11 +242,11 @@ class UsageError(RldsError, ValueError):
 
 
 class EmptyBuffer(UsageError, RuntimeError):
-    """There are no rows, or none that has a priority, to draw from."""
+    """The buffer is empty, or no row has a priority."""
 
 
 class OutOfRange(UsageError, IndexError):
-    """There is no row, trajectory or member of this number."""
+    """The number of a row, trajectory or member is out of range."""
 
 
 class UnknownKey(UsageError, KeyError):
@@ -274,7 +274,7 @@ class Unsupported(UsageError, NotImplementedError):
 
 
 class NoRewards(UnknownKey, AttributeError):
-    """Rewards are needed, and the rows have none, as those of demonstrations."""
+    """The operation needs rewards, and the rows have no rewards."""
 
     @classmethod
     def of(cls, what: str, rows: str) -> NoRewards:
@@ -305,7 +305,7 @@ class MissingFile(RldsError, FileNotFoundError):
 
 
 class IntegrityError(RldsError, ValueError):
-    """Bytes differ from what was promised."""
+    """The bytes of a file differ from its checksum, format or manifest."""
 
     exit_code = 4
 
@@ -341,7 +341,7 @@ class AccessError(RldsError, PermissionError):
 
 
 class DiskFull(RldsError, OSError):
-    """The disk has, or would have, no room for what is being written."""
+    """The disk is full, or too small for the files to write."""
 
     exit_code = 7
 
@@ -353,7 +353,7 @@ class LockedError(RldsError, TimeoutError):
 
 
 class PartialFailure(RldsError):
-    """Some of several datasets failed; the others are done."""
+    """Some of several datasets failed; the rest succeeded."""
 
     exit_code = 9
 
@@ -367,14 +367,14 @@ class PartialFailure(RldsError):
         one: str = "failed",
         several: str = "failed",
     ) -> PartialFailure:
-        """Return the error that names those that failed.
+        """Return the error that names the failed datasets.
 
         Args:
-            ids: of these.
-            num_datasets: how many were asked for.
-            results: what became of all of them.
-            one: what is so of it where it is one.
-            several: what is so of them where there are more.
+            ids: the ids of the failed datasets.
+            num_datasets: the number of requested datasets.
+            results: the result for each dataset.
+            one: the verb of the message for one dataset.
+            several: the verb of the message for several datasets.
         """
         what = several if ids[1:] else one
         if num_datasets == 1:
@@ -386,7 +386,7 @@ class PartialFailure(RldsError):
 
 
 class ImmutableError(RldsError, RuntimeError):
-    """Something tried to write into a dataset, which is read-only."""
+    """A dataset is read-only and cannot be written."""
 
 
 class UnverifiedDataset(UserWarning):

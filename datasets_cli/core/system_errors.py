@@ -35,7 +35,7 @@ def system_error(error: OSError) -> RldsError:
     message = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
     path = error.filename
     if is_full(error):
-        return DiskFull(f"{message}.", path=path, advice="Free disk space and run again.")
+        return DiskFull(f"{message}.", path=path, advice="Make room and run again.")
     if error.errno not in _NOT_ALLOWED:
         return RldsError(message, path=path)
     return RldsError(

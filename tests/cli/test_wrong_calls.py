@@ -492,7 +492,7 @@ def test_a_full_disk_exits_with_7_and_leaves_nothing(
     with small_disk(500):
         assert main(shlex.split(call)) == 7
     output = capsys.readouterr()
-    assert "Free disk space" in output.err and output.out == ""
+    assert "Make room" in output.err and output.out == ""
     assert listing(place) == before
 
 

@@ -230,7 +230,7 @@ def test_a_disk_that_fills_while_rows_are_written_ends_with_7_and_its_older_data
     inode = folder.stat().st_ino
     for free in (4096, 40_960):
         code, error = run(free)
-        assert code == 7 and "Free disk space" in error and "Traceback" not in error
+        assert code == 7 and "Make room" in error and "Traceback" not in error
         assert list(CacheRoot(config.root).installed()) == [IRIS]
         assert folder.stat().st_ino == inode
         assert verify(IRIS, config).num_transitions == 150
