@@ -77,7 +77,12 @@ def unknown(line: str) -> list[str]:
         parameters = [*ROOT.params, *(ROOT.commands[name].params if name else ())]
         known = {"--help", *(each for one in parameters for each in one.opts + one.secondary_opts)}
         own = words[: words.index("|")] if "|" in words else words
-        found += [word for word in own if word[:1] == "-" and word.partition("=")[0] not in known]
+        options = [
+            word
+            for before, word in zip(["", *own], own, strict=False)
+            if word[:1] == "-" and before != "--sort"  # --sort -size: a value
+        ]
+        found += [word for word in options if word.partition("=")[0] not in known]
         found += [] if name or not words or words[0][0] == "-" else words[:1]
     return [word for word in found if word not in ("-", "COMMAND")]
 

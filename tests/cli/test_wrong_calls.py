@@ -55,7 +55,7 @@ class Wrong:
 TO_COPY = re.compile(r"((Example|Not found): |(: |, then )(rlds|pip) )(?!.*\. )")
 AN_ID = "An id is family/name"
 A_GLOB = "Give one id; rlds list"
-SOURCE = "Give the folder that holds the publisher's files under their own names"
+SOURCE = "Pass the folder with the publisher's files under their original names"
 IRIS, PONG, DOOR = "root/datasets/demo/iris", "root/datasets/demo/pong", data.DOOR
 MINARI, SAME = "root/datasets/minari/my/door-v0", "root/datasets/derived/same"
 META, EPISODES = "sources/minari/metadata.json", "sources/minari/main_data.hdf5"
@@ -245,7 +245,7 @@ SOURCES = [
     Wrong("download d4rl/pen-human-v0 --source file", 4, "another --mirror or --source"),
     Wrong("download minari/my/new-v0 --source file", 2, SOURCE),
     Wrong("download d4rl/pen-human-v0 --source nowhere", 2, SOURCE),
-    Wrong("download d4rl/pen-human-v0 --source ''", 2, "Give one of these, or leave it out"),
+    Wrong("download d4rl/pen-human-v0 --source ''", 2, "neither a folder nor a URL"),
     Wrong("download d4rl/pen-human-v0 --source ftp://x/y", 2, "http:// or https://"),
     Wrong("download d4rl/pen-human-v0 --source http://", 2, "http:// or https://"),
     Wrong("download d4rl/pen-human-v0 --source sources/door", 2, SOURCE),
