@@ -109,7 +109,7 @@ def convert(folder: str, root: str) -> None:
     bare = peak_kilobytes()
     start, cpu_start = time.perf_counter(), time.process_time()
     wish = datasets_cli.install.options.InstallOptions(source=folder)
-    installed = datasets_cli.install.installation.install_dataset(
+    installed = datasets_cli.install.ensure.install_dataset(
         "atari_dqn/Pong/1", load_config(root=root), wish
     ).path
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start

@@ -55,7 +55,7 @@ from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
 from datasets_cli.store.commit import check_place, commit, restore, sweep
 from datasets_cli.store.content import source_digest
 from datasets_cli.store.lock import locked
-from datasets_cli.store.manifest import Manifest, Metadata
+from datasets_cli.store.manifest import OWN, Manifest, Metadata
 
 COLUMNS, EPISODES = "columns.json", "episodes"
 
@@ -233,8 +233,6 @@ def _episode_difference(number: int, forms: dict[Key, Form], known: dict[Key, Fo
 T = TypeVar("T")
 
 RESERVED = frozenset({"demo", "derived", "recorded"})
-CHECKED = "own"
-"""The manifest's entry for the check of a source: the values are the user's own."""
 MOST_INFO_BYTES = 1 << 20
 
 
@@ -346,7 +344,7 @@ def save_steps(
     written = _rejected_rows(steps, lambda read: write(steps=read))
     try:
         metadata = {**checked_info(options.info), "notes": [*written.notes]}
-        manifest = written.manifest(id, {**source(), "checked": CHECKED}, metadata)
+        manifest = written.manifest(id, {**source(), "checked": OWN}, metadata)
         current = condition_of(folder, id) if has_manifest(folder) else Condition(None)
         older, new = current.manifest, (manifest.content, manifest.layout)
         is_same = older is not None and (older.content, older.layout) == new

@@ -17,6 +17,7 @@ from datasets_cli.core.options import check_choice
 from datasets_cli.core.progress import ProgressOptions
 from datasets_cli.errors import DamagedDataset, IntegrityError, KnownDefect, UsageError
 from datasets_cli.formats.limits import raised_limits
+from datasets_cli.install.ensure import find_installed, install_dataset
 from datasets_cli.install.find import (
     check_folder,
     check_layout_of,
@@ -24,7 +25,6 @@ from datasets_cli.install.find import (
     installed_id,
     is_installed_already,
 )
-from datasets_cli.install.installation import find_installed, install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.replay.batches.formats import BatchFormat

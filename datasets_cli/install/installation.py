@@ -20,7 +20,6 @@ from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config, load_config
 from datasets_cli.core.progress import Progress, expect_files, of_dataset, reporting_to
 from datasets_cli.core.progress_bars import Bars, PartOfRun
-from datasets_cli.core.system_errors import system_error
 from datasets_cli.errors import (
     DETAILS,
     NO_VERIFY,
@@ -40,7 +39,6 @@ from datasets_cli.install.find import (
     installed_dataset,
     installed_fallback,
     is_installed,
-    is_installed_already,
     remove_raw,
 )
 from datasets_cli.install.options import InstalledDataset, InstallOptions, Plan
@@ -310,54 +308,6 @@ def _advice(files: list[RawFile], options: InstallOptions) -> str:
     if not UNCHECKED.isdisjoint(checks):
         return "Run again: files without a checksum are downloaded again."
     return "The files are the published ones: report that the recipe does not read them."
-
-
-def plan_install(text: str, config: Config, install_options: InstallOptions, http: Http) -> Plan:
-    """Return the plan of ``install_dataset``; unknown sizes are requested from the publisher."""
-    return _installation(config, install_options, http, None).plan(text)
-
-
-def install_dataset(
-    text: str,
-    config: Config,
-    install_options: InstallOptions | None = None,
-    *,
-    http: Http | None = None,
-    progress: Progress | None = None,
-    unless: Callable[[], bool] | None = None,
-    room: Room | None = None,
-) -> InstalledDataset:
-    """Install a dataset unless it is installed, and return it."""
-    install_options = install_options or InstallOptions()
-    if is_installed_already(text, config, install_options):
-        reporting_to(progress).note(f"{text} is installed already")
-        return find_installed(text, config, install_options, http)
-    try:
-        installation = _installation(config, install_options, http, progress, room)
-        return installation.run(text, unless=unless)
-    except RldsError:  # some are OSErrors
-        raise
-    except OSError as error:
-        raise system_error(error) from error
-
-
-def find_installed(
-    id: str, config: Config, install_options: InstallOptions, http: Http | None = None
-) -> InstalledDataset:
-    """Return an installed dataset, once it matches the options."""
-    if install_options.source is None:
-        return installed_dataset(CacheRoot(config.root), id, install_options.layout)
-    return _installation(config, install_options, http, None).installed(id)
-
-
-def _installation(
-    config: Config,
-    install_options: InstallOptions,
-    http: Http | None,
-    progress: Progress | None,
-    room: Room | None = None,
-) -> Installation:
-    return Installation(config, install_options, http, progress, room)
 
 
 _SECONDS_A_LOOK = 0.2

@@ -23,6 +23,8 @@ from datasets_cli.store.sealed_json import check_seal, parse, seal
 FORMAT_VERSION = 2
 LAYOUTS = ("ted", "compact")
 UNVERIFIED = "not verified"
+OWN = "own"
+"""How the source of a user's own data was checked: the values were passed to this program."""
 UNCHECKED = frozenset({"size", "nothing"})
 """Values of ``RawFile.checked`` for a file without a published checksum."""
 MAX_MANIFEST_BYTES = 64 << 20

@@ -16,8 +16,8 @@ from datasets_cli.core.options import part_of, takes_fields
 from datasets_cli.core.progress import Progress, ProgressOptions
 from datasets_cli.core.progress_bars import Bars, PartOfRun, shown
 from datasets_cli.errors import PartialFailure, RldsError, UsageError, argument
+from datasets_cli.install.ensure import install_dataset, plan_install
 from datasets_cli.install.find import is_installed_already
-from datasets_cli.install.installation import install_dataset, plan_install
 from datasets_cli.install.options import (
     LAYOUT,
     Downloads,

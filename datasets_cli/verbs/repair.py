@@ -23,14 +23,13 @@ from datasets_cli.errors import (
     RldsError,
     argument,
 )
-from datasets_cli.exchange.dataset_writer import CHECKED
+from datasets_cli.install.ensure import install_dataset
 from datasets_cli.install.find import condition_of, installed_id
-from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstalledDataset, InstallOptions
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import Identity, identity
-from datasets_cli.store.manifest import Manifest, read_manifest
+from datasets_cli.store.manifest import OWN, Manifest, read_manifest
 from datasets_cli.verbs.verify import verify_installed
 
 SOUND = "sound"
@@ -150,8 +149,8 @@ def _how_to_make_again(id: str, known: Manifest | None) -> str:
 
 def _how_it_came(id: str, known: Manifest | None) -> str:
     """Return how imported and other own data are made again, which no recipe has; else nothing."""
-    source = known.resources[0] if known and known.resources else {"checked": CHECKED}
-    if id.partition("/")[0] in families() or source.get("checked") != CHECKED:
+    source = known.resources[0] if known and known.resources else {"checked": OWN}
+    if id.partition("/")[0] in families() or source.get("checked") != OWN:
         return ""
     if not (known and (format := known.metadata.get("imported_from"))):
         force = argument("force", "True")

@@ -21,7 +21,6 @@ from datasets_cli.config import RootOptions
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields
 from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.install.fetch import Folder
 from datasets_cli.install.find import is_installed
 from datasets_cli.recipe import Recipe, Resource
 from datasets_cli.sources.disk import no_folder
@@ -263,6 +262,8 @@ def _size(folder: Path, resource: Resource) -> int:
 
 def _resources(recipe: Recipe, id: str, folder: Path) -> list[Resource]:
     """Return the files that a dataset needs, if all are in a folder, else []."""
+    from datasets_cli.install.fetch import Folder  # with requests
+
     name, place = id.partition("/")[2], Folder(folder, id)
     try:
         look = recipe.resources_at

@@ -90,8 +90,8 @@ def test_a_folder_of_the_published_dataset_is_not_opened_as_repaired(root: Path)
         ("audit pen-human-v0", errors.DatasetNotInstalled, "rlds download d4rl/pen-human-v0"),
         (f"audit {ANT}~repaired nosuch", errors.PartialFailure, "nosuch"),
         (f"audit {ANT} --strict", errors.IntegrityError, ANT),
-        ("download demo/pong~repaired", errors.UsageError, "Looked for: false-end"),
-        ("download demo/iris~repaired", errors.UsageError, "Looked for: false-end"),
+        ("download demo/pong~repaired", errors.UsageError, "Checked: false-end"),
+        ("download demo/iris~repaired", errors.UsageError, "Checked: false-end"),
         ("download derived/same~repaired", errors.UsageError, "rlds audit derived/same"),
         ("info same~repaired", errors.UsageError, "rlds audit same"),
         (

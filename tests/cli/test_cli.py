@@ -306,4 +306,4 @@ def test_a_module_that_ends_the_program_is_an_error_of_ours(
     (tmp_path / "ends_at_import.py").write_text("import sys\nsys.exit(3)\n")
     monkeypatch.chdir(tmp_path)
     assert main(["preprocess", door, "--fn", "ends_at_import:f", "--out", "x"]) == 1
-    assert "Let it raise an error instead" in " ".join(capsys.readouterr().err.split())
+    assert "Raise an error instead" in " ".join(capsys.readouterr().err.split())

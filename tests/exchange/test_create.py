@@ -236,7 +236,7 @@ def test_no_dataset_is_made_around_or_within_another(
         lambda: DatasetWriter(second, config=config).__enter__(),
         lambda: commit(root, root.new_staging(second), manifest),
     ):
-        with pytest.raises(UsageError, match=f"{second} and {first}, which is installed"):
+        with pytest.raises(UsageError, match=f"{second} and the installed {first}"):
             call()
     assert list(root.installed()) == [first]
 

@@ -338,7 +338,7 @@ def test_a_root_that_an_argument_names_and_is_made_is_said(
         monkeypatch.setenv("RLDS_HOME", str(root))
     for _ in range(2):
         ExperienceReplay("demo/iris", root=root if is_given else None, batch_size=2)
-    assert caplog.text.count(f"{root} does not exist yet") == is_given
+    assert caplog.text.count(f"{root} does not exist") == is_given
 
 
 @pytest.mark.parametrize("target", [None, "file", "nowhere", "iris"])

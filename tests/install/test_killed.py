@@ -23,7 +23,7 @@ import pytest
 
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import LockedError, RldsError
-from datasets_cli.install.installation import install_dataset
+from datasets_cli.install.ensure import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
@@ -40,7 +40,7 @@ CUT = 100_000
 
 CHILD = """
 import os, signal, sys
-from datasets_cli.install import installation as install
+from datasets_cli.install import ensure
 from datasets_cli.install import installation
 from datasets_cli.config import load_config
 
@@ -52,7 +52,7 @@ def pause(where):
     sys.stdin.readline()
 
 {before}
-install.install_dataset(sys.argv[1], load_config(), install.InstallOptions(force={force}))
+ensure.install_dataset(sys.argv[1], load_config(), ensure.InstallOptions(force={force}))
 """
 
 DIE_AFTER_WRITES = """
@@ -255,11 +255,11 @@ def go_on(child: subprocess.Popen[str]) -> int:
 def test_killed_during_a_download(machine: Machine, origin: Origin, undisturbed: dict) -> None:
     origin.script(REMOTE, Fault(stall=Stall(), stall_after=CUT))
     child = machine.start()
-    wait_for_size(machine.part, BLOCK, child)
+    wait_for_size(machine.part, CUT, child)
     kill(child)
     assert machine.installed() == []
     install_dataset(ID, machine.config)
-    assert origin.ranges(REMOTE) == [None, f"bytes={BLOCK}-"]
+    assert origin.ranges(REMOTE) == [None, f"bytes={CUT}-"]
     assert machine.files() == undisturbed["old"]
     assert (machine.installed(), machine.leftovers()) == ([ID], [])
 

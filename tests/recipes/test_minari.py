@@ -19,7 +19,7 @@ from tensordict import TensorDict
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, IntegrityError, SourceError, UsageError
-from datasets_cli.install.installation import install_dataset
+from datasets_cli.install.ensure import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import Source
 from datasets_cli.schema.columns import escape_key

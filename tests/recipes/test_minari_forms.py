@@ -16,7 +16,7 @@ import pytest
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.config import Config
 from datasets_cli.errors import SourceError, UsageError
-from datasets_cli.install.installation import install_dataset
+from datasets_cli.install.ensure import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.sources.http import Http
 from datasets_cli.store.dataset import Dataset, open_dataset

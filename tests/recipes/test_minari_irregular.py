@@ -13,7 +13,7 @@ import pytest
 import datasets_cli
 from datasets_cli.config import Config
 from datasets_cli.errors import IntegrityError
-from datasets_cli.install.installation import install_dataset
+from datasets_cli.install.ensure import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.store.dataset import Dataset, open_dataset
 from tests.support import minari_files as files

@@ -23,7 +23,7 @@ import pytest
 
 from datasets_cli.catalogue.registry import families, load_recipe
 from datasets_cli.config import Config
-from datasets_cli.install.installation import install_dataset, plan_install
+from datasets_cli.install.ensure import install_dataset, plan_install
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import Resource
 from datasets_cli.recipes.d4rl import catalogue as d4rl

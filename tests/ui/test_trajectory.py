@@ -79,19 +79,21 @@ def test_of_a_stack_of_frames_the_last_is_shown(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
-    "address",
+    ("address", "error"),
     [
-        "/9/curves",
-        "/2/curves?columns=nothing",
-        "/2/steps?start=6",
-        "/2/frames/6.png",
-        "/2/frames/0.png?column=observation",
-        "/2/frames/0.png?column=../../etc/passwd",
+        ("/9/curves", "OutOfRange"),
+        ("/2/curves?columns=nothing", "UnknownKey"),
+        ("/2/steps?start=6", "OutOfRange"),
+        ("/2/frames/6.png", "OutOfRange"),
+        ("/2/frames/0.png?column=observation", "UnknownKey"),
+        ("/2/frames/0.png?column=../../etc/passwd", "UnknownKey"),
     ],
 )
-def test_what_is_not_there_is_refused_in_a_sentence(address: str, client: TestClient) -> None:
+def test_an_unknown_part_of_a_trajectory_is_refused(
+    address: str, error: str, client: TestClient
+) -> None:
     answer = client.get(API + address)
-    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "UsageError")
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, error)
 
 
 def test_a_page_brings_its_first_curves_and_values(client: TestClient) -> None:

@@ -95,7 +95,7 @@ def test_a_dataset_refuses_what_only_acts_on_rows_that_are_written(
         lambda: ExperienceReplay(door, 8, slice_len=4, transform=transform),
         lambda: replay.append_transform(transform),
     ]
-    check_refused(UsageError, [("acts on written rows", one) for one in made])
+    check_refused(UsageError, [("when they are written", one) for one in made])
     assert ReplayBuffer(storage=LazyTensorStorage(9), transform=transform).transform
 
 
