@@ -30,7 +30,7 @@ from datasets_cli.formats.limits import raised_limits
 from datasets_cli.install.find import condition_of, installed_id, read_manifest_of
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests
-from datasets_cli.store.commit import Result, read_one_copy
+from datasets_cli.store.commit import Result, identity, read_one_copy
 from datasets_cli.store.deep_check.report import TABLE, DeepReport
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.tables import save_table
@@ -198,12 +198,19 @@ def verify_deep(
     """Verify a dataset and read every value; keep what that finds out in its tables."""
     from datasets_cli.store.deep_check.deep_check import deep_check
 
+    folder = CacheRoot(config.root).dataset(installed_id(text, config))
+    copy = identity(folder)
     dataset = _of_one_copy(text, config, _opened)
     manifest = dataset.manifest
     screen = reporting_to(progress)
     expect_rows(screen, manifest.id, 0, manifest.num_transitions)
-    with _reading_errors(manifest):
-        report = deep_check(dataset, screen)
+    try:
+        with _reading_errors(manifest):
+            report = deep_check(dataset, screen)
+    except DamagedDataset:
+        if identity(folder) == copy:
+            raise
+        return verify_deep(text, config, progress)  # another process replaced or deleted the copy
     try:
         save_table(CacheRoot(config.root), manifest.content, TABLE, report.to_json())
     except OSError as error:  # the report is shown, and can be made again

@@ -18,18 +18,21 @@ from datasets_cli import ExperienceReplay, open_storage
 from datasets_cli.cli.main import main
 from datasets_cli.cli.state import State
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import Progress, Silent
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, LockedError, PartialFailure
 from datasets_cli.install import layout
 from datasets_cli.preprocessing import derived
 from datasets_cli.store import dataset as opening
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.deep_check import deep_check as deep_checks
+from datasets_cli.store.deep_check.report import DeepReport
 from datasets_cli.store.manifest import LAYOUTS
 from datasets_cli.store.tables import save_table
 from datasets_cli.verbs import delete as deleting
 from datasets_cli.verbs import prune as pruning
 from datasets_cli.verbs import repair as repairing
+from datasets_cli.verbs.verify import verify_deep
 from tests.support.processes import Child
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:datasets_cli.errors.UnverifiedDataset")
@@ -219,6 +222,31 @@ def test_commands_exit_with_0_or_3_while_it_is_converted_deleted_and_installed(
     codes = reader.result()
     assert isinstance(codes, set) and {code for _, code in codes} <= {0, 3}, codes
     assert 0 in {code for _, code in codes}
+
+
+@pytest.mark.parametrize("change", [convert, delete])
+def test_a_deep_check_of_a_copy_that_was_replaced_begins_again(
+    change: Callable[[str, Config], None],
+    install: Callable,
+    config: Config,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install(HUMAN)
+    check, calls = deep_checks.deep_check, []
+
+    def replaced(dataset: Dataset, progress: Progress) -> DeepReport:
+        if not calls:
+            change(HUMAN, config)
+            calls.append(HUMAN)
+            raise FileNotFoundError(dataset.folder / "rows.memmap")
+        return check(dataset, progress)
+
+    monkeypatch.setattr(deep_checks, "deep_check", replaced)
+    if change is delete:
+        with pytest.raises(DatasetNotInstalled):
+            verify_deep(HUMAN, config)
+    else:
+        assert verify_deep(HUMAN, config)[1].num_transitions == 299
 
 
 def before(monkeypatch: pytest.MonkeyPatch, place: object, name: str, change: Callable) -> None:
