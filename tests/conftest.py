@@ -28,6 +28,7 @@ def clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(("RLDS_", "HF_", "MINARI_")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
+    monkeypatch.delenv("D4RL_DATASET_DIR", raising=False)  # TorchRL's reader of D4RL sets it
     monkeypatch.setenv("RLDS_HOME", str(tmp_path / "root"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
