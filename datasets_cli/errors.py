@@ -13,7 +13,7 @@
     │   └── Unsupported           2   NotImplementedError   possible elsewhere, not with this object
     ├── UnknownDataset            3   LookupError        no recipe has this name
     ├── DatasetNotInstalled       3   FileNotFoundError  known, but not under this cache root
-    ├── MissingFile               3   FileNotFoundError  a view's file, or a part of a dump
+    ├── MissingFile               3   FileNotFoundError  the file of a dump
     ├── IntegrityError            4   ValueError         bytes are not what they should be
     │   ├── SourceError           4   a publisher's file is damaged or not as its recipe expects
     │   └── DamagedDataset        4   an installed dataset is not what its manifest says
@@ -299,7 +299,7 @@ class DatasetNotInstalled(RldsError, FileNotFoundError):
 
 
 class MissingFile(RldsError, FileNotFoundError):
-    """The file of a view, or of a dump, is not there."""
+    """The file of a dump does not exist."""
 
     exit_code = 3
 

@@ -196,7 +196,7 @@ class AddCall(RootOptions):
         metadata={
             "metavar": "ID",
             "complete": "known_ids",
-            "help": "Id of a dataset, or path of a view file.",
+            "help": "Id of a dataset.",
         }
     )
     _: KW_ONLY
