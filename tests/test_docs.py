@@ -11,13 +11,10 @@ import tomllib
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
-from typer import Context
-from typer.main import get_command
 
 import datasets_cli
 from datasets_cli import HindsightStrategy, errors
@@ -63,25 +60,6 @@ def test_the_pictures_of_the_page_on_looking_are_what_their_script_draws(tmp_pat
             with Image.open(kept) as old, Image.open(picture) as new:
                 assert (np.asarray(old) == np.asarray(new)).all(), "run scripts/pictures"
     assert len(pictures) == 3
-
-
-def test_commands_of_other_programs_that_the_page_on_looking_names_are_there() -> None:
-    from huggingface_hub.cli.hf import app as hf
-    from minari.cli import app as minari
-
-    text = (PROJECT / "docs" / "look.md").read_text(encoding="utf-8")
-    table = text.partition("## Beside other programs")[2].partition("\n\n| ")[2]
-    rows = [line.split(" | ")[2:4] for line in table.splitlines()[2:]]
-    for app, cells in zip((hf, get_command(minari)), zip(*rows, strict=True), strict=True):
-        said = [cell for cell in cells if "Python" not in cell]
-        named = [name for cell in said for name in re.findall(r"`([a-z][^`]*)`", cell)]
-        assert len(named) > 5
-        for name in named:
-            command: Any = app
-            for word in name.split():
-                if hasattr(command, "get_command"):
-                    command = command.get_command(Context(command), word)
-            assert command, name
 
 
 def test_the_first_page_names_every_extra() -> None:

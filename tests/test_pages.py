@@ -69,11 +69,6 @@ def coming_from(run: Run) -> None:
     assert names["scores"].tobytes() == theirs.tobytes()  # of ours, and of Minari before it
 
 
-@after("docs/command-line.md")
-def command_line(run: Run) -> None:
-    assert len(datasets_cli.open_dataset("derived/normal")) == 911
-
-
 @after("docs/declarations.md")
 def declarations(run: Run) -> None:
     assert run.names["buffer"].sample().shape == (256,) and len(run.names["digest"]) == 64
@@ -115,6 +110,7 @@ def offline_to_online(run: Run) -> None:
 @after("docs/preprocess.md")
 def preprocess(run: Run) -> None:
     assert ("next", "cost") in run.names["storage"].dataset.keys
+    assert len(datasets_cli.open_dataset("derived/normal")) == 911
 
 
 @after("docs/python.md")

@@ -17,7 +17,7 @@ from examples import behaviour_cloning, decision_transformer, td3_bc
 from tests.support.paths import PROJECT
 
 FILES = sorted((PROJECT / "examples").glob("*.py"))
-PAGE = (PROJECT / "docs" / "examples.md").read_text(encoding="utf-8")
+PAGE = (PROJECT / "docs" / "cookbook.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

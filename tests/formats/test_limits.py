@@ -192,7 +192,7 @@ def test_distinct_texts_beyond_the_limit_are_refused(tmp_path: Path) -> None:
 
 
 def test_every_limit_says_why_it_is_where_it_is() -> None:
-    page = (PROJECT / "docs" / "formats.md").read_text()
+    page = (PROJECT / "docs" / "format.md").read_text()
     for name, limit in LIMITS.items():
         assert limit.reason.endswith(".")
         check_limit(name, limit.value, "a file")

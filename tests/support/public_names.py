@@ -106,22 +106,33 @@ def groups(module: str) -> dict[str, list[str]]:
 
 
 def page_tables() -> str:
-    """Return the tables of docs/python.md."""
-    return "\n".join(line for module in MODULES for line in _table_lines(module))
+    """Return the tables of docs/python.md: a sentence for each verb, and a list of all others."""
+    return "\n".join(_table_lines())
 
 
-def _table_lines(module: str) -> Iterator[str]:
-    tables = groups(module)
-    if not any(tables.values()):
-        return  # such as a package of modules
-    about = (inspect.getdoc(importlib.import_module(module)) or "").partition("\n")[0]
-    yield f"\n### `{module}`\n\n{about.replace('``', '`')}"
-    for title, names in tables.items():
-        yield f"\n| {title or 'name'} | |\n|---|---|"
-        for name in names:
-            text = inspect.getdoc(getattr(importlib.import_module(module), name)) or ""
-            sentence = " ".join(text.partition("\n\n")[0].split()).replace("``", "`")
-            yield f"| `{name}` | {sentence.replace('|', chr(92) + '|')} |"
+def _table_lines() -> Iterator[str]:
+    first, *others = groups("datasets_cli").items()
+    yield "\n| commands, as functions | |\n|---|---|"
+    for name in first[1]:
+        yield f"| `{name}` | {_sentence(getattr(datasets_cli, name))} |"
+    yield "\n| in `datasets_cli` | |\n|---|---|"
+    for title, names in others:
+        yield f"| {title} | {_listed(names)} |"
+    yield "\n| module | names |\n|---|---|"
+    for module in MODULES[1:]:
+        if names := [name for listed in groups(module).values() for name in listed]:
+            about = _sentence(importlib.import_module(module)).partition(". ")[0].rstrip(".")
+            yield f"| `{module}`: {about} | {_listed(names)} |"
+
+
+def _sentence(documented: Any) -> str:
+    """Return the first paragraph of a docstring, as Markdown in a cell."""
+    text = (inspect.getdoc(documented) or "").partition("\n\n")[0]
+    return " ".join(text.split()).replace("``", "`").replace("|", "\\|")
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def with_tables(page: str) -> str:
