@@ -20,10 +20,9 @@ from datasets_cli.recipes.d4rl import catalogue
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import read_manifest
 from datasets_cli.verbs import row_comparison
-from tests.store.test_compact import everything
 from tests.support.d4rl_cuts import CUTS, columns
 from tests.support.refusals import refused
-from tests.support.values import assert_folder, assert_same, expect, split
+from tests.support.values import assert_folder, assert_same, everything, expect, split
 
 MAZE = "maze2d-umaze-v1"
 

@@ -38,40 +38,42 @@ def home(tmp_path: Path, config: Config) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("shell", START)
-@pytest.mark.parametrize(
-    ("words", "right"),
-    [
-        ("rlds in", ["info"]),
-        ("rlds download d4rl/hopper-medium-v", [f"d4rl/hopper-medium-v{n}" for n in (0, 1, 2)]),
-        ("rlds download hopper-medium-v", [f"hopper-medium-v{n}" for n in (0, 1, 2)]),
-        ("rlds info demo/ir", ["demo/iris"]),
-        ("rlds info derived/", ["derived/scaled"]),
-        ("rlds download d", ["d4rl/", "demo/", "derived/"]),
-        ("rlds convert ", [DOOR, "derived/scaled", "openml/61", "recorded/cartpole"]),
-        ("rlds delete derived/scaled rec", ["recorded/cartpole"]),
-        ("rlds path door-", ["door-human-v0"]),
-        ("rlds preprocess der", ["derived/scaled"]),
-        ("rlds preprocess x --out ", ["scaled"]),
-        ("rlds record CartPole-v1 --out ca", ["cartpole"]),
-        ("rlds list --family ", ["atari_dqn", "d4rl", "demo", "minari", "openml"]),
-        ("rlds download x --layout ", ["ted", "compact"]),
-        ("rlds convert x --layout c", ["compact"]),
-        ("rlds download x --engine d", ["dask"]),
-        ("rlds import x --from p", ["parquet"]),
-        ("rlds list --installe", ["--installed"]),
-        ("rlds conf", ["config"]),
-        ("rlds recipe show d4", ["d4rl"]),
-        ("rlds diff derived/scaled rec", ["recorded/cartpole"]),
-        ("rlds data add x --dataset derived/", ["derived/scaled"]),
-        ("rlds list --off", ["--offline"]),
-        ("rlds --json verify open", ["openml/61"]),
-        ("rlds list --root /nowhere recorded/", []),
-        ("rlds --root /nowhere list recorded/", []),
-        ("rlds nosuch d", []),
-        ("rlds list --version d", ["d4rl/", "demo/", "derived/"]),
-    ],
-)
+OFFERED = [
+    ("rlds in", ["info"]),
+    ("rlds download d4rl/hopper-medium-v", [f"d4rl/hopper-medium-v{n}" for n in (0, 1, 2)]),
+    ("rlds download hopper-medium-v", [f"hopper-medium-v{n}" for n in (0, 1, 2)]),
+    ("rlds info demo/ir", ["demo/iris"]),
+    ("rlds info derived/", ["derived/scaled"]),
+    ("rlds download d", ["d4rl/", "demo/", "derived/"]),
+    ("rlds convert ", [DOOR, "derived/scaled", "openml/61", "recorded/cartpole"]),
+    ("rlds delete derived/scaled rec", ["recorded/cartpole"]),
+    ("rlds path door-", ["door-human-v0"]),
+    ("rlds preprocess der", ["derived/scaled"]),
+    ("rlds preprocess x --out ", ["scaled"]),
+    ("rlds record CartPole-v1 --out ca", ["cartpole"]),
+    ("rlds list --family ", ["atari_dqn", "d4rl", "demo", "minari", "openml"]),
+    ("rlds download x --layout ", ["ted", "compact"]),
+    ("rlds convert x --layout c", ["compact"]),
+    ("rlds download x --engine d", ["dask"]),
+    ("rlds import x --from p", ["parquet"]),
+    ("rlds list --installe", ["--installed"]),
+    ("rlds conf", ["config"]),
+    ("rlds recipe show d4", ["d4rl"]),
+    ("rlds diff derived/scaled rec", ["recorded/cartpole"]),
+    ("rlds data add x --dataset derived/", ["derived/scaled"]),
+    ("rlds list --off", ["--offline"]),
+    ("rlds --json verify open", ["openml/61"]),
+    ("rlds list --root /nowhere recorded/", []),
+    ("rlds --root /nowhere list recorded/", []),
+    ("rlds nosuch d", []),
+    ("rlds list --version d", ["d4rl/", "demo/", "derived/"]),
+]
+# The shells differ in how they ask, and not in what they are told.
+ASKED = [("bash", *case) for case in OFFERED]
+ASKED += [(shell, *case) for shell in ("zsh", "fish") for case in OFFERED[1::9]]
+
+
+@pytest.mark.parametrize(("shell", "words", "right"), ASKED)
 def test_the_words_that_may_follow_are_offered(
     shell: str, words: str, right: list[str], home: Path
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -111,24 +110,6 @@ def test_the_first_frames_alone_keep_their_trajectories(
     assert storage.offsets.tolist() == [*expected, 400]
 
 
-def test_a_function_that_fails_names_the_rows_and_leaves_no_dataset(
-    replay: ExperienceReplay, tmp_path: Path
-) -> None:
-    def fails_late(batch: TensorDict) -> TensorDict:
-        if int(batch["episode"][-1]) == 3:
-            raise ValueError("the fourth trajectory")
-        return batch
-
-    line = fails_late.__code__.co_firstlineno + 2
-    named = r"rows 897 to 1195 of d4rl/door-human-v0 \(trajectory 3\): ValueError: the fourth"
-    where = rf" trajectory \({__file__}, line {line}, in fails_late\)\.$"
-    with pytest.raises(RldsError, match=named + where):
-        replay.preprocess(fails_late, dest=tmp_path / "out", num_workers=0)
-    with pytest.raises(RldsError, match=named + where):
-        replay.preprocess(fails_late, dest=tmp_path / "out", num_workers=1)
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_run_that_failed_goes_on_where_it_was(replay: ExperienceReplay, tmp_path: Path) -> None:
     log = tmp_path / "log"
     gate = tmp_path / "gate"
@@ -150,31 +131,9 @@ def test_a_run_that_failed_goes_on_where_it_was(replay: ExperienceReplay, tmp_pa
     assert [path.name for path in tmp_path.iterdir() if path.name[0] == "."] == []
 
 
-def killed(batch: TensorDict) -> TensorDict:
-    if int(batch["episode"][0]) == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return batch
-
-
-def test_a_killed_worker_is_reported_and_does_not_hang(
-    replay: ExperienceReplay, tmp_path: Path
-) -> None:
-    with pytest.raises(RldsError, match="A worker process died"):
-        replay.preprocess(killed, dest=tmp_path / "out", num_workers=1)
-    assert not (tmp_path / "out").exists()
-
-
 WRONG = {
-    "fewer rows, and not which": lambda batch: batch[: len(batch) // 2].exclude("_row"),
-    "more rows": lambda batch: torch.cat([batch, batch[:1]]),
     "no TensorDict": lambda batch: batch["action"],
     "no columns": lambda batch: batch.select(),
-    "other columns later": lambda batch: (
-        batch if int(batch["episode"][-1]) == 0 else batch.exclude("action")
-    ),
-    "another type later": lambda batch: (
-        batch if int(batch["episode"][-1]) == 0 else batch.set("action", batch["action"].double())
-    ),
 }
 
 
@@ -194,11 +153,6 @@ def test_a_destination_that_holds_something_is_refused(
     with refused(UsageError, path=tmp_path):
         replay.preprocess(noisy, dest=tmp_path, num_workers=0)
     assert (tmp_path / "precious").read_text() == "mine"
-
-
-def test_a_negative_number_of_workers_is_refused(replay: ExperienceReplay, tmp_path: Path) -> None:
-    with refused(UsageError, argument="num_workers", expected="0 or more", found=-1):
-        replay.preprocess(noisy, dest=tmp_path / "out", num_workers=-1)
 
 
 def test_another_function_does_not_go_on_with_the_rows_of_the_first(
@@ -261,14 +215,6 @@ def test_columns_of_odd_names_and_shapes_are_stored(
     storage = replay.preprocess(odd, dest=tmp_path / "out", num_workers=0)
     assert torch.equal(storage.column(("parts", "x")), replay["action"])
     assert storage.column(("next", "reward")).shape == (1495, 2)
-
-
-@pytest.mark.parametrize("num_frames", [0, -5])
-def test_a_wrong_number_of_frames_is_refused(
-    replay: ExperienceReplay, tmp_path: Path, num_frames: int
-) -> None:
-    with refused(UsageError, argument="num_frames", found=num_frames):
-        replay.preprocess(noisy, dest=tmp_path / "out", num_workers=0, num_frames=num_frames)
 
 
 def test_a_destination_within_a_dataset_is_refused(replay: ExperienceReplay) -> None:

@@ -129,6 +129,9 @@ def test_a_generator_gives_the_seed(replay: ExperienceReplay, tmp_path: Path) ->
 WRONG: list[dict[str, Any]] = [
     {"dim": 1},
     {"chunksize": -1},
+    {"chunksize": "x"},
+    {"num_frames": 0},
+    {"num_workers": -1},
     {"per": "episode"},
     {"num_chunks": 0},
     {"chunksize": 5, "num_chunks": 5},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from datasets_cli.config import Config, load_config
 from datasets_cli.install.ensure import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipes.atari_dqn.segments import Log
-from datasets_cli.schema.frame_table import FrameTableBuilder
 from datasets_cli.store.dataset import Dataset, open_dataset
 from tests.support.ale_games import Episode, play
 from tests.support.atari_files import CAP, Key, every, expected, record
@@ -187,49 +186,6 @@ def test_an_episode_whose_beginning_is_missing_is_not_counted_up_to_the_limit(
     dataset = install(config, tmp_path / "run", checkpoints=f"2:{logger.num_logs}")
     assert_same(dataset, expected(episodes, logger.logged_from(2), frames=False))
     assert "beginning is missing" in dataset.manifest.metadata["notes"][0]
-
-
-def test_the_comparison_finds_a_leaf_too_many(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    take = FrameTableBuilder.take
-    leak = {("info", "leak"): np.zeros(1)}
-
-    def taken(self: FrameTableBuilder, rows: Any) -> Any:
-        return take(self, rows) | {
-            key: zero.repeat(len(rows["action",])) for key, zero in leak.items()
-        }
-
-    monkeypatch.setattr(FrameTableBuilder, "take", taken)
-    episodes = invented([30, 20])
-    logger = record(tmp_path / "run", episodes, 40)
-    with pytest.raises(AssertionError):
-        assert_same(install(config, tmp_path / "run"), expected(episodes, logger.logged))
-
-
-def shifted(rows: np.ndarray) -> np.ndarray:
-    return np.concatenate((rows[1:], rows[:1]))
-
-
-FAULTS: dict[str, tuple[Key, Callable[[np.ndarray], np.ndarray]]] = {
-    "shifted by one": (("action",), shifted),
-    "zeros": (("observation",), np.zeros_like),
-    "a cast": (("action",), lambda rows: rows.astype("int64")),
-    "a wrong end": (("next", "terminated"), shifted),
-    "a wrong successor": (("next", "observation"), shifted),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_the_comparison_finds_planted_faults(config: Config, tmp_path: Path, fault: str) -> None:
-    episodes = invented([30, 20])
-    logger = record(tmp_path / "run", episodes, 40)
-    dataset = install(config, tmp_path / "run")
-    wanted = expected(episodes, logger.logged)
-    assert_same(dataset, wanted)
-    key, change = FAULTS[fault]
-    with pytest.raises(AssertionError):
-        assert_same(dataset, wanted | {key: change(wanted[key])})
 
 
 @settings(max_examples=25)

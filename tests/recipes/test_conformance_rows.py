@@ -80,9 +80,6 @@ def read(dataset: Dataset) -> Leaves:
     return {key: rows.numpy() for key, rows in dataset.columns(()).items()}
 
 
-only_ted = pytest.mark.parametrize("installed", ["ted"], indirect=True)
-
-
 # The rows.
 
 
@@ -152,27 +149,6 @@ def test_a_successor_is_the_next_step_and_zeros_only_where_the_source_has_none(
 
 
 # Planted faults, of which the comparison must see every one.
-
-FAULTS: dict[str, tuple[Key, Callable[[Leaves], np.ndarray]]] = {
-    "shifted by one": (("action",), lambda rows: np.roll(rows["action",], 1, axis=0)),
-    "zeros": (("observation",), lambda rows: np.zeros_like(rows["observation",])),
-    "a cast": (("next", "reward"), lambda rows: rows["next", "reward"].astype("float16")),
-    "a wrong end": (("next", "terminated"), lambda rows: ~rows["next", "terminated"]),
-    "a wrong successor": (("next", "observation"), lambda rows: rows["observation",]),
-}
-
-
-@only_ted
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_spoilt_leaf_is_seen(
-    fault: str, installed: Installed, expected: Expected, tmp_path: Path
-) -> None:
-    key, change = FAULTS[fault]
-    folder = shutil.copytree(installed.dataset.folder, tmp_path / "copy")
-    leaf = folder.joinpath(*key[:-1], f"{key[-1]}.memmap")
-    leaf.write_bytes(change(installed.leaves).tobytes())
-    with pytest.raises(AssertionError, match=key[-1]):
-        assert_folder(folder, expected)
 
 
 @pytest.mark.parametrize("layout", ["ted", "compact"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,19 +15,18 @@ import pytest
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.config import Config
 from datasets_cli.errors import SourceError, UsageError
-from datasets_cli.install.ensure import install_dataset
-from datasets_cli.install.options import InstallOptions
 from datasets_cli.sources.http import Http
-from datasets_cli.store.dataset import Dataset, open_dataset
-from tests.recipes.test_minari import HUB, Pages, assert_same
+from datasets_cli.store.dataset import Dataset
+from tests.recipes.conftest import Install
+from tests.recipes.test_minari import HUB, Pages
 from tests.support import minari_files as files
 from tests.support.minari_values import by_minari, expected, texts_by_minari
 from tests.support.origin import Origin
+from tests.support.values import assert_same, everything
 
 RECIPE = load_recipe("minari")
 ID = f"minari/{files.NAME}"
 
-Install = Callable[..., Dataset]
 
 BUILDERS = [*files.PLAIN, *files.JPEG, *files.TEXTS[1:]]
 FORMATS = ["hdf5", "arrow", "parquet"]
@@ -64,15 +62,6 @@ EVERY = [
 
 
 @pytest.fixture
-def install(config: Config) -> Install:
-    def run(folder: Path, layout: str | None = None) -> Dataset:
-        options = InstallOptions(layout=layout, source=str(folder))
-        return open_dataset(install_dataset(ID, config, options).path, text=True)
-
-    return run
-
-
-@pytest.fixture
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     name = getattr(request, "param", "arrow")
     monkeypatch.setattr(files, "DATA_FORMAT", name)
@@ -83,7 +72,7 @@ def assert_is_minari_s(dataset: Dataset) -> None:
     episodes = by_minari(files.NAME)
     for episode in episodes:  # a reward is floating point
         episode["rewards",] = episode["rewards",].astype(np.float64)
-    assert_same(dataset.columns(()), expected(episodes))
+    assert_same(everything(dataset), expected(episodes))
     texts = dataset.texts
     found = {key: texts.column(key) for key in texts.keys} if texts else {}
     assert found == texts_by_minari(files.NAME)
@@ -124,18 +113,10 @@ def test_the_arrow_form_without_spaces_has_the_same_rows(form: str, install: Ins
     folder = files.build(space, files.spaces.Discrete(3))
     right = expected(by_minari(files.NAME))
     files.change_metadata(folder, observation_space=None, action_space=None)
-    rows = install(folder).columns(())
+    rows = everything(install(folder))
     # The files of this form have rows flat, and nothing else says their shape.
     assert rows["observation", "b"].shape == (9, 49)
     assert_same({key: found.reshape(right[key].shape) for key, found in rows.items()}, right)
-
-
-def test_the_comparison_notices_a_shift(form: str, install: Install) -> None:
-    rows = install(files.nested()).columns(())
-    right = expected(by_minari(files.NAME))
-    for key in (("action",), ("next", "reward"), ("observation", "observation")):
-        with pytest.raises(AssertionError):
-            assert_same(rows | {key: rows[key].roll(1, 0)}, right)
 
 
 # Irregular episodes of the Arrow form

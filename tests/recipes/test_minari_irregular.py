@@ -13,26 +13,14 @@ import pytest
 import datasets_cli
 from datasets_cli.config import Config
 from datasets_cli.errors import IntegrityError
-from datasets_cli.install.ensure import install_dataset
-from datasets_cli.install.options import InstallOptions
-from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.dataset import Dataset
+from tests.recipes.conftest import Install
 from tests.support import minari_files as files
 from tests.support.minari_values import by_h5py
 
 ID = f"minari/{files.NAME}"
 BIG = 2**53 + 1
 """The first integer that no float64 holds."""
-
-Install = Callable[..., Dataset]
-
-
-@pytest.fixture
-def install(config: Config) -> Install:
-    def run(folder: Path, layout: str | None = None) -> Dataset:
-        options = InstallOptions(layout=layout, source=str(folder))
-        return open_dataset(install_dataset(ID, config, options).path, text=True)
-
-    return run
 
 
 def with_infos(*infos: dict[str, Any]) -> Path:
@@ -135,7 +123,7 @@ def test_a_last_step_without_an_observation_after_it_is_dropped(
     folder = files.change(cut_off(), without_last_observation(name))
     if infos_too:
         files.change(folder, lambda file: file[name]["infos/t"].resize(int(name[-1]) + 3, axis=0))
-    dataset = install(folder, layout)
+    dataset = install(folder, layout=layout)
     rows = dataset.columns(())
     expected: dict[str, list[np.ndarray]] = {"now": [], "after": [], "action": [], "t": []}
     lengths = []
@@ -167,7 +155,7 @@ def test_a_terminated_step_without_an_observation_after_it_stays(
     folder = files.change(
         files.build(files.box(2), files.box(1)), without_last_observation("episode_0", "episode_2")
     )
-    dataset = install(folder, layout)
+    dataset = install(folder, layout=layout)
     rows = dataset.columns(())
     assert np.diff(dataset.offsets).tolist() == [3, 1, 5]
     after = rows["next", "observation"]

@@ -14,11 +14,8 @@ import pytest
 from datasets_cli.config import Config
 from datasets_cli.install.ensure import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.recipes.d4rl import catalogue, reader
-from datasets_cli.schema import transitions as ted
+from datasets_cli.recipes.d4rl import catalogue
 from datasets_cli.schema.columns import Key
-from datasets_cli.schema.steps import StepRows
-from datasets_cli.store.layouts.ted_writer import TedWriter
 from tests.support.d4rl_files import LAYOUTS
 from tests.support.values import assert_d4rl, read_leaves
 
@@ -89,18 +86,6 @@ def recast(rows: np.ndarray) -> np.ndarray:
     return rows.astype("float64" if rows.dtype == np.float32 else "float32")
 
 
-def spoil_writer(
-    monkeypatch: pytest.MonkeyPatch, key: Key, change: Change, origin: Key | None = None
-) -> None:
-    """Make every conversion write one leaf as a change of itself, or of another leaf."""
-    write = TedWriter.write
-
-    def spoilt(self: TedWriter, rows: StepRows) -> None:
-        write(self, dict(rows) | {key: change(rows[origin or key])})
-
-    monkeypatch.setattr(TedWriter, "write", spoilt)
-
-
 @pytest.mark.parametrize("layout", ["mujoco_v0", "mujoco_v2", "kitchen"])
 def test_no_fault_passes(layout: str, tmp_path: Path) -> None:
     case = install(layout, tmp_path)
@@ -124,17 +109,6 @@ def test_spoilt_leaf_is_seen(fault: Change, key: Key, case: Case) -> None:
 @pytest.mark.parametrize("key", CONSTANT, ids=".".join)
 def test_spoilt_root_flag_is_seen(key: Key, case: Case) -> None:
     case.change(key, np.ones_like)
-    with pytest.raises(AssertionError, match=key[-1]):
-        case.check()
-
-
-@pytest.mark.parametrize("fault", [shifted, zeros, recast])
-@pytest.mark.parametrize("key", [("observation",), ("info", "qpos"), ("next", "reward")])
-def test_converter_that_spoils_a_leaf_is_seen(
-    fault: Change, key: Key, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spoil_writer(monkeypatch, key, fault)
-    case = install("mujoco_v2", tmp_path)
     with pytest.raises(AssertionError, match=key[-1]):
         case.check()
 
@@ -196,35 +170,7 @@ def test_trajectory_table_with_a_wrong_end_is_seen(case: Case) -> None:
         case.check()
 
 
-def test_step_limit_one_step_early_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = reader._time_limits
-    monkeypatch.setattr(reader, "_time_limits", lambda ends, age, n: limits(ends, age, n - 1))
-    case = install("minigrid", tmp_path)
-    with pytest.raises(AssertionError, match="172"):
-        case.check()
-
-
-def test_timeouts_read_as_terminals_are_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(reader.KEYS, "terminals", ted.TRUNCATED)
-    monkeypatch.setitem(reader.KEYS, "timeouts", ted.TERMINATED)
-    case = install("mujoco_v2", tmp_path)
-    with pytest.raises(AssertionError, match="terminated"):
-        case.check()
-
-
 # A wrong successor.
-
-
-def test_successor_glued_across_a_boundary_is_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key = ("next", "observation")
-    spoil_writer(monkeypatch, key, lambda rows: np.roll(rows, -1, axis=0), ("observation",))
-    case = install("mujoco_v0", tmp_path)
-    with pytest.raises(AssertionError, match=r"'next', 'observation'.*row 4"):
-        case.check()
 
 
 def test_recorded_successors_that_are_not_used_are_seen(case: Case) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,17 @@ from datasets_cli.core.progress import Progress, Silent
 from datasets_cli.errors import SourceError
 from datasets_cli.install.installation import stage
 from datasets_cli.parallel.engine import Workers
-from datasets_cli.recipe import Block, CatalogueEntry, DeferredFrames, Recipe, Source
+from datasets_cli.recipe import CatalogueEntry, Recipe
 from datasets_cli.recipes.atari_dqn import unplugged_reader as unplugged
 from datasets_cli.sources.resource import Digests, Resource, verify
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import write_manifest
-from tests.store.test_compact import assert_same, everything
 from tests.support import unplugged_files as files
 from tests.support.told import Told
-from tests.support.unplugged_files import Rows, Shards, cut, episodes, expected, in_shards
+from tests.support.unplugged_files import Shards, cut, episodes, expected, in_shards
 from tests.support.user_recipe import recipe_of
+from tests.support.values import assert_same, everything
 
 RECIPE = recipe_of(
     "run",
@@ -83,42 +82,6 @@ def test_every_transition_is_what_the_environment_did(layout: str, install: Inst
     rule = dataset.manifest.successors
     cut_off = sum(not episode.terminated for episode in episodes())
     assert (rule["dropped_steps"], rule["skipped_trajectories"]) == (cut_off, 1)
-
-
-FAULTS: dict[str, Callable[[Rows], Rows]] = {
-    "a shift": lambda rows: {("action",): np.roll(rows["action",], 1)},
-    "zeros": lambda rows: {("next", "reward"): np.zeros_like(rows["next", "reward"])},
-    "a cast": lambda rows: {("action",): rows["action",].astype(np.int32)},
-    "a lost end": lambda rows: {("next", "terminated"): rows["next", "truncated"]},
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_the_comparison_finds_a_planted_fault(fault: str, install: Install) -> None:
-    def blocks(source: Source) -> Iterator[Block]:
-        for block in unplugged.blocks(source):
-            yield Block({**block.columns, **FAULTS[fault](dict(block.columns))})
-
-    some = episodes()[-5:-3]
-    dataset = install(in_shards(some), recipe=replace(RECIPE, blocks=blocks))
-    with pytest.raises(AssertionError):
-        assert_same(everything(dataset), expected(some))
-
-
-def test_the_comparison_finds_a_wrong_frame(install: Install) -> None:
-    def read(part: Any) -> Generator[Block, None, None]:
-        for block in unplugged.read_frames(part):
-            frames = block.columns["observation",]
-            frames[[3, 4]] = frames[[4, 3]]
-            yield block
-
-    def deferred_frames(source: Source) -> DeferredFrames:
-        return replace(unplugged.deferred_frames(source), read=read)
-
-    some = episodes()[-5:-3]
-    dataset = install(in_shards(some), recipe=replace(RECIPE, deferred_frames=deferred_frames))
-    with pytest.raises(AssertionError):
-        assert_same(everything(dataset), expected(some))
 
 
 @pytest.mark.parametrize("workers", [0, 2])

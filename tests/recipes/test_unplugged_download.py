@@ -14,9 +14,9 @@ import pytest
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.store.dataset import open_dataset
-from tests.recipes.test_unplugged import assert_same, everything
 from tests.support.origin import Fault, Origin
 from tests.support.unplugged_files import episodes, expected, in_shards, shard_name, write_run
+from tests.support.values import assert_same, everything
 
 Capture = pytest.CaptureFixture[str]
 

@@ -18,12 +18,11 @@ from datasets_cli.sources.resource import Digests, Resource, verify
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import write_manifest
-from tests.store.test_compact import everything
 from tests.support.paths import TEST_DATA
 from tests.support.unplugged_files import Rows
 from tests.support.unplugged_records import Features, read_run
 from tests.support.user_recipe import recipe_of
-from tests.support.values import assert_same
+from tests.support.values import assert_same, everything
 
 ASTERIX = TEST_DATA / "rl_unplugged" / "asterix_run_1-00000-of-00001"
 RECIPE = recipe_of(
@@ -83,14 +82,6 @@ def test_every_value_of_a_real_file_is_kept(
 ) -> None:
     assert [len(episode["actions"]) for episode in episodes] == [310, 244]
     assert_same(everything(install(config, layout, workers)), expected(episodes))
-
-
-def test_the_comparison_sees_one_changed_pixel(episodes: list[Features], config: Config) -> None:
-    frames = episodes[1]["observations"].copy()
-    frames[100, 40, 40] ^= 1
-    wrong = [episodes[0], episodes[1] | {"observations": frames}]
-    with pytest.raises(AssertionError, match=r"\('observation',\), row 410"):
-        assert_same(everything(install(config, "compact")), expected(wrong))
 
 
 def test_unclipped_rewards_of_a_real_file_tell_nothing_more_and_are_left_out(

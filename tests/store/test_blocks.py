@@ -11,7 +11,8 @@ from datasets_cli.config import Config
 from datasets_cli.schema import columns
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.layouts.compact_writer import CompactWriter
-from tests.store.test_compact import assert_same, everything, transitions, write
+from tests.store.test_compact import transitions, write
+from tests.support.values import assert_same, everything
 
 BLOCKS = [1, 3, 7]
 NUM_ROWS = 12

@@ -35,6 +35,7 @@ from datasets_cli.store.layouts.ted_writer import TedWriter
 from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest
 from tests.support.derived import preprocess
 from tests.support.refusals import refused
+from tests.support.values import assert_same, everything
 
 Rows = dict[Key, np.ndarray]
 DTYPES = ["float64", "float32", "float16", "int64", "uint16", "uint8", "bool", "complex64"]
@@ -80,18 +81,6 @@ def write(kind: Any, folder: Path, rows: Rows, cut: int = 5, **known: Any) -> Da
     fields = {name: getattr(written, name) for name in vars(written)}
     write_manifest(folder, Manifest(id="test/rows", **fields))
     return open_dataset(folder)
-
-
-def everything(dataset: Dataset) -> Rows:
-    return {key: leaf.numpy() for key, leaf in dataset.columns(()).items()}
-
-
-def assert_same(found: Rows, right: Rows) -> None:
-    assert found.keys() == right.keys()
-    for key, values in right.items():
-        assert (found[key].dtype, found[key].shape) == (values.dtype, values.shape), key
-        same = found[key].tobytes() == values.tobytes()
-        assert same, key
 
 
 @settings(max_examples=25)

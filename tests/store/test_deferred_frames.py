@@ -22,9 +22,10 @@ from datasets_cli.recipe import Block, CatalogueEntry, DeferredFrames, Key, Reci
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import write_manifest
-from tests.store.test_compact import Rows, assert_same, everything
+from tests.store.test_compact import Rows
 from tests.support.frame_parts import NUM_STEPS, Part, broken, killed, read, shots
 from tests.support.user_recipe import recipe_of
+from tests.support.values import assert_same, everything
 
 FLAGS = "....T.c||..T...T.."
 """A step each: T terminated, | truncated, c cut off, and the end of the source."""

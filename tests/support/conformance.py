@@ -186,8 +186,7 @@ def read_door(folder: Path) -> Expected:
 
 def read_minari(folder: Path) -> Expected:
     """Every step is a row: Minari records one observation more than there are steps."""
-    rows = minari_values.expected(minari_values.by_h5py(folder))
-    leaves = {key: values.numpy() for key, values in rows.items()}
+    leaves = minari_values.expected(minari_values.by_h5py(folder))
     texts = minari_values.texts_by_h5py(folder)
     ends = np.flatnonzero(leaves["next", "done"]) + 1
     return Expected(leaves, [0, *ends.tolist()], recorded=True, dropped=0, skipped=0, texts=texts)

@@ -9,9 +9,7 @@ from typing import Any
 import h5py
 import minari
 import numpy as np
-import torch
 
-Rows = dict[tuple[str, ...], torch.Tensor]
 Episode = dict[tuple[str, ...], np.ndarray]
 
 TED = {
@@ -117,7 +115,7 @@ def leaves(value: Any) -> Iterator[Part]:
             yield from (((part, *path), values) for path, values in leaves(item))
 
 
-def expected(episodes: list[Episode]) -> Rows:
+def expected(episodes: list[Episode]) -> Episode:
     """Return the transitions that episodes of T + 1 observations are, by key."""
     columns: dict[tuple[str, ...], list[np.ndarray]] = {}
     for number, episode in enumerate(episodes):
@@ -136,4 +134,4 @@ def expected(episodes: list[Episode]) -> Rows:
         rows |= {(flag,): np.zeros((steps, 1), bool) for flag in ROOT_FLAGS}
         for key, values in rows.items():
             columns.setdefault(key, []).append(values.astype(values.dtype.newbyteorder("=")))
-    return {key: torch.from_numpy(np.concatenate(parts)) for key, parts in columns.items()}
+    return {key: np.concatenate(parts) for key, parts in columns.items()}

@@ -177,6 +177,11 @@ def read_texts(folder: Path) -> dict[Key, list[str]]:
     return texts
 
 
+def everything(dataset: Any) -> dict[Key, np.ndarray]:
+    """Return every column of an opened dataset."""
+    return {key: leaf.numpy() for key, leaf in dataset.columns(()).items()}
+
+
 def assert_same(found: Mapping[Key, np.ndarray], expected: Mapping[Key, np.ndarray]) -> None:
     """Compare keys, element types, shapes and bytes of two sets of leaves."""
     assert found.keys() == expected.keys(), f"leaves that differ: {found.keys() ^ expected.keys()}"
@@ -185,6 +190,8 @@ def assert_same(found: Mapping[Key, np.ndarray], expected: Mapping[Key, np.ndarr
         ours = f"{key}: {found[key].dtype} {found[key].shape}"
         assert found[key].dtype == native.dtype, f"{ours}, not {native.dtype}"
         assert found[key].shape == native.shape, f"{ours}, not {native.shape}"
+        if found[key].tobytes() == native.tobytes():
+            continue
         for row, (has, must) in enumerate(zip(found[key], native, strict=True)):
             assert has.tobytes() == must.tobytes(), f"{key}, row {row}: {has}, not {must}"
 
