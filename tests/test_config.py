@@ -45,3 +45,23 @@ def test_the_lowest_speed_is_that_of_flag_environment_and_file(tmp_path: Path) -
     environ = {"RLDS_LOWEST_SPEED": "2"}
     assert load_config(environ=environ).lowest_speed == 2.0
     assert load_config(environ=environ, lowest_speed="0").lowest_speed == 0.0
+
+
+def test_offline_can_be_switched_off_in_words() -> None:
+    for word in ("", "0", "False", "no", "off"):
+        assert not load_config(environ={"RLDS_OFFLINE": word}).offline
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("core = 1", "[core]\nroot = ", 'mirrors = "x"', "[croe]"),
+        *('[core]\nrot = "/data"', '[core]\noffline = "false"'),
+    ],
+)
+def test_a_wrong_config_file_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "config" / "rlds").mkdir(parents=True)
+    (tmp_path / "config" / "rlds" / "config.toml").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        load_config(environ={})
+    assert "config.toml" in str(caught.value)

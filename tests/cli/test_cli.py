@@ -59,16 +59,6 @@ def test_info_shows_what_is_false(capsys: Capture) -> None:
     assert "rl_unplugged       False" in capsys.readouterr().out
 
 
-def test_download_of_several_names_each_failure_and_exits_with_9(
-    door: str, capsys: Capture
-) -> None:
-    assert main(["download", door, "hopper-medium-v2", "--offline", "--json"]) == 9
-    output = capsys.readouterr()
-    document = json.loads(output.out)
-    assert [entry["id"] for entry in document["datasets"]] == [door]
-    assert document["failures"][0]["error"]["exit_code"] == 5
-
-
 def test_dry_run_names_files_and_writes_nothing(config: Config, capsys: Capture) -> None:
     (plan,) = run_json(capsys, "download", "--dry-run", "hopper-medium-v2")
     assert plan["bytes"] == plan["files"][0]["bytes"] > 0
@@ -105,25 +95,11 @@ def test_info_of_a_dataset_that_is_not_installed_is_an_answer(capsys: Capture) -
     assert document["licence"] == "CC BY 4.0"
 
 
-def test_info_of_an_installed_dataset_shows_its_columns(door: str, capsys: Capture) -> None:
-    assert main(["info", door]) == 0
-    output = capsys.readouterr().out
-    assert "next.observation             float32  [39]" in output
-    assert "not verified" not in output.splitlines()[0]
-
-
 def test_a_name_without_a_version_is_the_newest_and_says_so(
     config: Config, capsys: Capture
 ) -> None:
     assert main(["download", "hopper-medium", "--offline"]) == 5
     assert "hopper-medium is d4rl/hopper-medium-v2" in capsys.readouterr().err
-
-
-def test_path_prints_the_folder_or_exits_with_3(door: str, config: Config, capsys: Capture) -> None:
-    assert main(["path", door.partition("/")[2]]) == 0
-    assert capsys.readouterr().out.strip() == str(config.root / "datasets" / door)
-    assert main(["path", "hopper-medium-v2"]) == 3
-    assert "Run: rlds download d4rl/hopper-medium-v2" in capsys.readouterr().err
 
 
 OUTSIDE = [
@@ -187,17 +163,6 @@ def test_preprocess_writes_a_derived_dataset(
     assert "the argument chunksize=1495, now 300" in capsys.readouterr().err
     assert main([*arguments, "--per", "row"]) == 2
     assert "row" in capsys.readouterr().err
-
-
-def test_preprocess_refuses_a_name_that_leaves_the_root_even_to_try(
-    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    (tmp_path / "the_same.py").write_text("def same(batch):\n    return batch\n")
-    monkeypatch.chdir(tmp_path)
-    call = ["preprocess", door, "--fn", "the_same:same"]
-    for out, dry_run in itertools.product(("../../evil", ".x", "derived/../x", ""), (True, False)):
-        assert main([*call, f"--out={out}", *(["--dry-run"] if dry_run else [])]) == 2
-        assert "cannot be a dataset id" in capsys.readouterr().err
 
 
 def test_global_options_may_stand_before_or_after_the_command(tmp_path: Path) -> None:
@@ -281,18 +246,6 @@ def test_a_manifest_with_fields_of_another_version_is_read(door: str, config: Co
 def test_debug_shows_the_traceback_and_keeps_the_exit_code(capsys: Capture) -> None:
     assert main(["info", "nosuch", "--debug"]) == 3
     assert "Traceback" in capsys.readouterr().err
-
-
-def test_a_wrong_config_file_is_named(capsys: Capture) -> None:
-    folder = Path(os.environ["XDG_CONFIG_HOME"]) / "rlds"
-    folder.mkdir(parents=True)
-    for text in (
-        *("core = 1", "[core]\nroot = ", 'mirrors = "x"', "[croe]"),
-        *('[core]\nrot = "/data"', '[core]\noffline = "false"'),
-    ):
-        (folder / "config.toml").write_text(text)
-        assert main(["list"]) == 2, text
-        assert "config.toml" in capsys.readouterr().err
 
 
 def test_the_bare_command_shows_its_help(capsys: Capture) -> None:

@@ -15,7 +15,7 @@ import datasets_cli
 from datasets_cli.cli.commands import Rlds
 from datasets_cli.cli.main import main
 from datasets_cli.cli.terminal import table
-from datasets_cli.config import Config, load_config
+from datasets_cli.config import Config
 from datasets_cli.core.progress import Silent
 from datasets_cli.store.cache_root import CacheRoot
 from tests.support.demo_pages import PUBLISHERS, pages
@@ -221,11 +221,6 @@ def test_output_on_a_full_disk_exits_with_7(
         assert "cannot be written: No space left" in capsys.readouterr().err
 
 
-def test_a_function_without_a_dataset_is_told_what_it_needs(capsys: Capture) -> None:
-    assert main(["preprocess", "--fn", "mycode:scale"]) == 2
-    assert "needs ID and --out NAME. Example: " in capsys.readouterr().err
-
-
 def test_of_several_globs_each_that_finds_nothing_is_named(capsys: Capture) -> None:
     assert main(["list", "hopper-medium-v2", "nosuch", "zz*", "-q"]) == 0
     assert capsys.readouterr() == ("d4rl/hopper-medium-v2\n", "")
@@ -271,11 +266,6 @@ def test_a_variable_with_an_unknown_value_is_named(
             patch.setenv(name, value)
             assert main(["list"]) == 2
         assert words in capsys.readouterr().err
-
-
-def test_offline_can_be_switched_off_in_words() -> None:
-    for word in ("", "0", "False", "no", "off"):
-        assert not load_config(environ={"RLDS_OFFLINE": word}).offline
 
 
 def test_a_word_finds_the_ids_that_contain_it(capsys: Capture) -> None:

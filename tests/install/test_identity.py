@@ -288,13 +288,6 @@ def test_tables_go_with_the_data_that_they_are_about(
     assert not list((config.root / "tables").iterdir())
 
 
-def test_the_last_dataset_takes_the_folder_of_its_family_along_and_no_more(
-    door: str, config: Config
-) -> None:
-    delete(door, config=config)
-    assert list((config.root / "datasets").iterdir()) == []
-
-
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"a": NaN}'])
 def test_a_table_that_cannot_be_read_is_absent(
     tmp_path: Path, text: str, door: str, config: Config

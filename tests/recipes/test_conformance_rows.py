@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,9 @@ import pytest
 
 import datasets_cli
 from datasets_cli import (
-    BlockShuffleSampler,
-    DistributedSampler,
     ExperienceReplay,
-    PrioritizedSampler,
-    PrioritizedSliceSampler,
     RandomSampler,
-    SamplerWithoutReplacement,
     SliceSampler,
-    SliceSamplerWithoutReplacement,
 )
 from datasets_cli.catalogue import names
 from datasets_cli.catalogue.registry import load_recipe
@@ -151,9 +145,8 @@ def test_a_successor_is_the_next_step_and_zeros_only_where_the_source_has_none(
 # Planted faults, of which the comparison must see every one.
 
 
-@pytest.mark.parametrize("layout", ["ted", "compact"])
 def test_a_recipe_that_shifts_its_actions_is_seen(
-    layout: str, case: Case, expected: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: Case, expected: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = load_recipe(case.family)
 
@@ -163,7 +156,7 @@ def test_a_recipe_that_shifts_its_actions_is_seen(
             yield replace(block, columns={**block.columns, ("action",): actions})
 
     monkeypatch.setattr(names, "load_recipe", lambda family: replace(recipe, blocks=shifted))
-    leaves = read(open_dataset(install(case, tmp_path, layout)))
+    leaves = read(open_dataset(install(case, tmp_path, "ted")))
     with pytest.raises(AssertionError, match="action"):
         assert_same(leaves, expected.leaves)
 
@@ -187,22 +180,6 @@ def test_there_and_back_to_the_other_layout_gives_the_same_bytes(
         assert open_dataset(folder).manifest.files == installed.dataset.manifest.files
 
 
-SAMPLERS: dict[str, Callable[[int, int], Any]] = {
-    "RandomSampler": lambda n, length: RandomSampler(),
-    "SamplerWithoutReplacement": lambda n, length: SamplerWithoutReplacement(),
-    "PrioritizedSampler": lambda n, length: PrioritizedSampler(n, 0.7, 0.5),
-    "DistributedSampler": lambda n, length: DistributedSampler(2, 1),
-    "BlockShuffleSampler": lambda n, length: BlockShuffleSampler(5, 2),
-    "SliceSampler": lambda n, length: SliceSampler(slice_len=length, truncated_key=None),
-    "SliceSamplerWithoutReplacement": lambda n, length: SliceSamplerWithoutReplacement(
-        slice_len=length, truncated_key=None
-    ),
-    "PrioritizedSliceSampler": lambda n, length: PrioritizedSliceSampler(
-        n, 0.7, 0.5, slice_len=length, truncated_key=None
-    ),
-}
-
-
 def open_replay(installed: Installed, sampler: Any, batch_size: int) -> ExperienceReplay:
     root = installed.config.root
     return ExperienceReplay(
@@ -224,19 +201,16 @@ def assert_batch(batch: Any, expected: Expected) -> np.ndarray:
     return index
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_every_sampler_draws_rows_of_the_source(
-    name: str, installed: Installed, expected: Expected
+def test_a_sampler_of_rows_and_one_of_slices_draw_rows_of_the_source(
+    installed: Installed, expected: Expected
 ) -> None:
+    assert_batch(open_replay(installed, RandomSampler(), 20).sample(), expected)
     length = min(5, int(np.diff(expected.offsets).max()))
-    sampler = SAMPLERS[name](len(installed.dataset), length)
-    replay = open_replay(installed, sampler, 4 * length)
-    for _ in range(3):
-        index = assert_batch(replay.sample(), expected)
-        if "Slice" in name:
-            slices = index.reshape(-1, length)
-            assert (np.diff(slices) == 1).all()
-            assert (np.diff(expected.leaves["episode",][slices]) == 0).all()
+    sampler = SliceSampler(slice_len=length, truncated_key=None)
+    index = assert_batch(open_replay(installed, sampler, 4 * length).sample(), expected)
+    slices = index.reshape(-1, length)
+    assert (np.diff(slices) == 1).all()
+    assert (np.diff(expected.leaves["episode",][slices]) == 0).all()
 
 
 def test_a_pickled_buffer_opens_the_same_rows(installed: Installed, expected: Expected) -> None:

@@ -143,10 +143,6 @@ def test_a_name_without_its_family_is_never_the_demo_s(config: Config) -> None:
             resolve(name, root)
 
 
-def test_what_was_taken_without_a_check_is_installed(door: str, config: Config) -> None:
-    assert main(["download", door, "--offline"]) == 0
-
-
 def test_list_and_info_have_one_word_for_one_state(
     door: str, config: Config, capsys: Capture
 ) -> None:

@@ -59,12 +59,11 @@ def expected(one: Rows, cuts: list[int], other: Rows, other_cuts: list[int]) -> 
 
 
 @pytest.mark.parametrize("layouts", [("ted", "ted"), ("ted", "compact"), ("compact", "compact")])
-@pytest.mark.parametrize("seed", range(3))
 def test_planted_copies_are_counted_as_numpy_counts_them(
-    seed: int, layouts: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    layouts: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overlap, "RUN", 64)  # several runs and ranges
-    rng, config = np.random.default_rng(seed), Config(tmp_path)
+    rng, config = np.random.default_rng(0), Config(tmp_path)
     one, other = rows_of(rng, 400), rows_of(rng, 300)
     lengths, others = [20] * 20, [10, 30, 20, 20, 20, 100, 20, 20, 60]
     for mine, its in [(20, 40), (100, 205), (140, 80), (20, 60)]:  # one across an end

@@ -245,32 +245,6 @@ def test_what_is_not_there_or_damaged_has_its_own_error(door: str, config: Confi
     check_refused(DamagedDataset, [("action.memmap", partial(peek, door))])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (["demo/iris", "-n", "0"], 2),
-        (["demo/iris", "-n", "x"], 2),
-        (["demo/iris", "--start", "150"], 2),
-        (["demo/iris", "--trajectory", "150"], 2),
-        (["demo/iris", "--columns", "observatoin"], 2),
-        (["demo/iris", "--columns", ""], 2),
-        (["demo/iris", "demo/pong"], 2),
-        (["nosuch"], 3),
-        (["hopper-medium-v2"], 3),
-        (["demo/pong"], 4),
-    ],
-)
-def test_the_exit_code_says_which_mistake_it_is(
-    arguments: list[str], code: int, config: Config, capsys: Capture
-) -> None:
-    datasets_cli.download(["demo/iris", "demo/pong"], config=config)
-    (config.root / "datasets" / "demo" / "pong" / "manifest.json").write_text("{}")
-    capsys.readouterr()
-    assert main(["peek", *arguments]) == code
-    out = capsys.readouterr()
-    assert not out.out and out.err.startswith("rlds: ") and len(out.err.splitlines()) == 1
-
-
 @both_layouts
 def test_torch_is_not_imported(layout: str, config: Config, tmp_path: Path) -> None:
     datasets_cli.download("demo/pong", layout=layout, config=config)
