@@ -11,9 +11,17 @@ from datasets_cli.cli.main import app
 from datasets_cli.cli.parser.values import LazyConversion, convert_lazily
 
 ROOT: Any = typer.main.get_command(app)
-# One parameter of each kind: what typer makes of a value depends on nothing else.
+
+
+def kind_of(parameter: Any) -> str:
+    """Return all of a parameter that the conversion of its values depends on."""
+    declared = parameter.type_descriptor
+    info = declared.parameter_info
+    return f"{declared.annotation} {info.min} {info.max}"
+
+
 KINDS = {
-    f"{parameter.type_descriptor.annotation} {parameter.type} {parameter.nargs}": parameter
+    kind_of(parameter): parameter
     for command in (ROOT, *ROOT.commands.values())
     for parameter in command.params
 }

@@ -34,7 +34,7 @@ def export(out: Path | str, config: Config, format: str = "npz", **options: Any)
     export_dataset("mine/a", format, out, allow_loss=True, config=config, **options)
 
 
-@pytest.mark.parametrize("format", ["npz", "torchrl", "minari"])
+@pytest.mark.parametrize("format", ["npz", "minari"])
 @pytest.mark.parametrize("what", ["root", "above", "dataset", "below", "work", "half", "pipe"])
 def test_force_replaces_neither_the_root_nor_other_folders(
     config: Config, made: Path, tmp_path: Path, what: str, format: str
@@ -66,7 +66,7 @@ def test_force_replaces_an_export_an_empty_folder_and_what_a_link_leads_to(
 
 
 @pytest.mark.parametrize("format", ["npz", "torchrl", "minari"])
-@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [17, pytest.param(3, marks=pytest.mark.slow)])
 def test_killed_anywhere_an_export_that_replaces_another_leaves_one_whole_and_can_be_repeated(
     config: Config, tmp_path: Path, format: str, stride: int
 ) -> None:

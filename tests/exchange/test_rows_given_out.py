@@ -14,8 +14,6 @@ from datasets_cli.errors import UsageError
 from datasets_cli.install.ensure import install_dataset
 from tests.exchange.test_create import LENGTHS, steps
 
-DEMOS = ["demo/door-human", "demo/door-minari", "demo/iris", "demo/pong"]
-
 
 def created(rows: Any, config: Config, **options: Any) -> None:
     create_dataset("mine/again", rows.to_numpy(), config=config, **options)
@@ -34,9 +32,8 @@ def with_text(config: Config) -> str:
     return create_dataset("mine/first", given, lengths=LENGTHS, config=config).id
 
 
-@pytest.mark.parametrize("layout", ["ted", "compact"])
-@pytest.mark.parametrize("make", [created, written])
-@pytest.mark.parametrize("id", [*DEMOS, with_text])
+@pytest.mark.parametrize(("make", "layout"), [(created, "compact"), (written, "ted")])
+@pytest.mark.parametrize("id", ["demo/door-minari", "demo/pong", with_text])
 def test_they_are_taken_with_every_value(
     id: Any, make: Callable[..., None], layout: str, config: Config
 ) -> None:
@@ -52,7 +49,7 @@ def test_they_are_taken_with_every_value(
 
 
 def test_trajectories_of_a_view_are_taken_and_cut_ones_refused(config: Config) -> None:
-    whole = ExperienceReplay(install_dataset(DEMOS[1], config).id, root=config.root)
+    whole = ExperienceReplay(install_dataset("demo/door-minari", config).id, root=config.root)
     view = whole.episodes_at([2, 0])
     created(view, config)
     again = ExperienceReplay("mine/again", root=config.root)
@@ -66,6 +63,8 @@ def test_trajectories_of_a_view_are_taken_and_cut_ones_refused(config: Config) -
 
 @pytest.mark.parametrize("key", ["done", "terminated", "truncated", "next.done"])
 def test_a_flag_that_would_get_other_values_is_refused(config: Config, key: str) -> None:
-    rows = ExperienceReplay(install_dataset(DEMOS[1], config).id, root=config.root).to_numpy()
+    rows = ExperienceReplay(
+        install_dataset("demo/door-minari", config).id, root=config.root
+    ).to_numpy()
     with pytest.raises(UsageError):
         create_dataset("mine/again", {**rows, key: ~rows[key]}, config=config)

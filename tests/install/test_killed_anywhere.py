@@ -16,7 +16,7 @@ from tests.support.killed import run_killed
 IRIS = "demo/iris"
 
 
-@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [17, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("call", "is_there"),
     [

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from datasets_cli import ExperienceReplay, open_storage
-from tests.support.interpreters import Done, Python, preloaded, preloaded_alone, started
+from tests.support.interpreters import Done, Python, preloaded, preloaded_alone
 
 # The example of TorchRL's page on Minari, for a dataset of another family.
 SCRIPT = """
@@ -47,7 +47,7 @@ exec(sys.stdin.read(), {"__name__": "__main__"})
 
 @pytest.mark.parametrize(
     ("python", "num_workers"),
-    [(preloaded, 2), (preloaded_alone, 1), pytest.param(started, 2, marks=pytest.mark.slow)],
+    [(preloaded, 2), pytest.param(preloaded_alone, 1, marks=pytest.mark.slow)],
 )
 def test_the_example_runs_as_it_stands(
     door: str, tmp_path: Path, python: Python, num_workers: int

@@ -97,11 +97,10 @@ def compare(batch: Any, rows: Rows, index: Any = slice(None)) -> None:
         same(batch[key], values[index], name)
 
 
-OPTIONS: list[dict[str, Any]] = [{}, {"device": "cpu"}, {"contiguous": True}]
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize(
+    ("layout", "options"),
+    [("ted", {}), ("compact", {}), ("compact", {"device": "cpu"}), ("ted", {"contiguous": True})],
+)
 def test_every_type_comes_back_bit_for_bit(
     folders: dict[str, Path], layout: str, options: Any
 ) -> None:
@@ -123,8 +122,7 @@ def test_every_type_comes_back_bit_for_bit(
     )
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("contiguous", [False, True])
+@pytest.mark.parametrize(("layout", "contiguous"), [("ted", True), ("compact", False)])
 def test_a_block_of_rows_has_every_type_in_numpy(
     folders: dict[str, Path], layout: str, contiguous: bool
 ) -> None:
@@ -158,8 +156,7 @@ def test_slices_have_every_type(folders: dict[str, Path], layout: str) -> None:
     compare(batch, expected_of(block()) | {}, batch["index"].numpy())
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("padding", ["zeros", "repeat"])
+@pytest.mark.parametrize(("layout", "padding"), [("ted", "repeat"), ("compact", "zeros")])
 def test_stacks_have_every_type(folders: dict[str, Path], layout: str, padding: Any) -> None:
     rows = expected_of(block())
     firsts = np.repeat(np.cumsum([0, *LENGTHS[:-1]]), LENGTHS)

@@ -400,3 +400,11 @@ def jpeg_in_a_tuple() -> Path:
 
 JPEG = [jpeg_of_unequal_length, jpeg_of_equal_length, jpeg_of_both_kinds, jpeg_in_a_tuple]
 """Builders of datasets with encoded frames."""
+
+UNREADABLE = {
+    gap_in_numbers: "Minari reads the episodes from 0 up to total_episodes",
+    no_spaces: "Minari needs the spaces, or an environment that has them",
+    zero_width: "Minari reads no array that its space lacks",
+    texts_of_fixed_length: "Minari leaves bytes that are not UTF-8 as they are",
+}
+"""What Minari's own reader does not give; tests compare these with h5py."""

@@ -9,11 +9,14 @@ import re
 import select
 import shutil
 import struct
-import subprocess
 import sys
 import termios
 import time
 from pathlib import Path
+
+import pytest
+
+from tests.support.interpreters import preloaded
 
 START = {
     "bash": ["bash", "--norc", "--noprofile", "-i"],
@@ -50,13 +53,11 @@ def offered(shell: str, words: str, home: Path, **variables: str) -> list[str]:
         "zsh": {"_TYPER_COMPLETE_ARGS": words},
         "fish": {"_TYPER_COMPLETE_ARGS": words, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
     }[shell]
-    done = subprocess.run(
-        [home / "bin" / "rlds"],
-        env={**environment(home), **told, "_RLDS_COMPLETE": f"complete_{shell}", **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    told |= {"_RLDS_COMPLETE": f"complete_{shell}", **variables}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**environment(home), **told}.items():
+            patch.setenv(name, value)
+        done = preloaded("-m", "datasets_cli")
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     if shell == "zsh":
         return re.findall(r'"([^"]*)"(?::"[^"]*")?', done.stdout)
