@@ -103,7 +103,7 @@ def installed(millions: int, repeat: int) -> Result:
 
     from datasets_cli.audit.rules.registry import RULES
     from datasets_cli.audit.run import audit
-    from datasets_cli.core.progress import Silent
+    from datasets_cli.core.progress import silent
     from datasets_cli.store.arrays import open_arrays
     from datasets_cli.store.layouts.compact_writer import CompactWriter
     from datasets_cli.store.layouts.ted_writer import TedWriter
@@ -114,7 +114,7 @@ def installed(millions: int, repeat: int) -> Result:
             folder = Path(temporary) / "datasets" / "bench" / "rows"
             dataset = open_arrays(install(writer, folder, mujoco_like(ROWS), millions))
             calls: dict[str, Callable[[], Any]] = {
-                "audit": lambda: audit(dataset, RULES, Silent()),  # noqa: B023
+                "audit": lambda: audit(dataset, RULES, silent),  # noqa: B023
                 "reductions": lambda: plain(dataset),  # noqa: B023
             }
             grown = {name: memory_of(call) for name, call in calls.items()}  # they warm up, too

@@ -33,7 +33,7 @@ from tables import install, mujoco_like
 from tensordict import TensorDict
 
 from datasets_cli import import_dataset
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.exchange.format import NAMES, READ_ONLY, format_of
 from datasets_cli.store.arrays import open_arrays
 from datasets_cli.store.layouts.ted_writer import TedWriter
@@ -64,7 +64,7 @@ def ours(name: str, what: str, folder: Path) -> dict[str, float]:
         import_module(module)
     if what == "write":
         dataset = open_arrays(folder / "datasets/bench/rows")
-        return timed(lambda: form.write(dataset, path, Silent(), path))
+        return timed(lambda: form.write(dataset, path, silent, path))
     if what == "import":
         root = folder / "imported"
         return timed(lambda: import_dataset(path, "mine/rows", root=root, progress=None))

@@ -33,7 +33,7 @@ from trajectories import memory_of
 
 import datasets_cli
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.project.statistics import _row_bytes, measured, sampled_rows
 from datasets_cli.schema.column_statistics import QUANTILES, TRIED, ColumnStatistics
 from datasets_cli.schema.columns import rows_per_block
@@ -143,7 +143,7 @@ def compared(ids: list[str], config: Config) -> dict[str, float]:
     """Return the seconds of comparing two datasets and of reading them, and the memory of it."""
 
     def compare() -> None:
-        datasets_cli.compare_datasets(*ids, progress=Silent(), config=config)
+        datasets_cli.compare_datasets(*ids, progress=silent, config=config)
 
     def read() -> None:
         for id in ids:
@@ -187,7 +187,7 @@ def stats(place: Place) -> Result:
         for folder, millions in ((root, 1), (long, 10)):
             install(writer, folder / "datasets" / ID, rows, millions)
         columns = blocks_of(root / "datasets" / ID)
-        call = {"root": root, "recompute": True, "progress": Silent()}
+        call = {"root": root, "recompute": True, "progress": silent}
         calls = (partial(datasets_cli.dataset_stats, ID, **call), partial(own, columns))
         whole, ours, numpys = medians(*calls, partial(plain, columns))
         result[layout] = {

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from datasets_cli import DatasetWriter
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 
 WIDTHS = {"observation": 17, "action": 6, "reward": 1}
 EPISODE_STEPS = 1000
@@ -44,7 +44,7 @@ def best(call: Callable[[], Any]) -> float:
 def write(arrays: dict[str, np.ndarray], layout: str, folder: Path) -> None:
     """Write arrays as a dataset, an episode at a time."""
     shutil.rmtree(folder / "datasets", ignore_errors=True)
-    options: Any = {"layout": layout, "root": folder, "progress": Silent()}
+    options: Any = {"layout": layout, "root": folder, "progress": silent}
     with DatasetWriter("bench/rows", **options) as writer:
         for start in range(0, len(arrays["reward"]), EPISODE_STEPS):
             stop = start + EPISODE_STEPS

@@ -75,8 +75,7 @@ _LAZY_IMPORTS = {
     "recipe_info": "verbs.recipes",
     "new_recipe": "verbs.recipes",
     "check_recipe": "verbs.recipes",
-    # what these functions take
-    "Progress": "core.progress",
+    # writing a dataset step by step
     "DatasetWriter": "exchange.dataset_writer",
     # errors
     "RldsError": "errors",

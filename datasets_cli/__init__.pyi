@@ -10,7 +10,6 @@ from datasets_cli import replay as replay
 from datasets_cli import results as results
 from datasets_cli import specs as specs
 from datasets_cli import torchrl as torchrl
-from datasets_cli.core.progress import Progress as Progress
 from datasets_cli.environments.batched_env import ParallelEnv as ParallelEnv
 from datasets_cli.environments.collectors.collectors import Collector as Collector
 from datasets_cli.environments.collectors.collectors import MultiSyncCollector as MultiSyncCollector

@@ -1,4 +1,4 @@
-"""Classes of results: what the functions of ``datasets_cli`` return. Import them for annotations.
+"""Classes of results, and of the events of ``progress=``. Import them for annotations.
 
 A result is a frozen dataclass; its ``to_json()`` returns what the command prints with ``--json``.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from datasets_cli.lazy_names import lazy_names
 
 _LAZY_IMPORTS = {
+    # what functions return
     "DatasetRecord": "verbs.list",
     "DatasetInfo": "verbs.info",
     "Citation": "verbs.cite",
@@ -62,6 +63,10 @@ _LAZY_IMPORTS = {
     "ExportedPages": "ui.export",
     "ListedTrajectories": "verbs.trajectories",
     "Manifest": "store.manifest",
+    # events of progress
+    "File": "core.progress",
+    "Rows": "core.progress",
+    "Note": "core.progress",
 }
 
 __all__ = list(_LAZY_IMPORTS)

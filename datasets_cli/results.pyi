@@ -1,6 +1,9 @@
 """The names of datasets_cli.results, for type checkers and editors."""
 
 from datasets_cli.audit.rules.finding import Finding as Finding
+from datasets_cli.core.progress import File as File
+from datasets_cli.core.progress import Note as Note
+from datasets_cli.core.progress import Rows as Rows
 from datasets_cli.install.options import Downloads as Downloads
 from datasets_cli.install.options import FailedDataset as FailedDataset
 from datasets_cli.install.options import InstalledDataset as InstalledDataset

@@ -16,7 +16,8 @@ from typer.main import get_command
 import datasets_cli
 from datasets_cli.cli.main import app
 from datasets_cli.config import Config
-from datasets_cli.core.progress import JsonLines
+from datasets_cli.core.progress import File, Note, Rows
+from datasets_cli.core.progress_display import JsonLines
 from tests.support.paths import PROJECT
 
 ROOT: Any = get_command(app)
@@ -126,17 +127,15 @@ def test_every_block_of_toml_is_that() -> None:
     assert all(tomllib.loads(text) for _, text in blocks("toml"))
 
 
-def test_the_events_of_the_page_have_the_keys_that_are_told(
+def test_the_events_of_the_page_have_the_keys_that_are_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    lines = JsonLines("d4rl/x")
-    lines.fetching("a", 0, 10)
-    lines.expecting_rows("d4rl/x", 0, 10)
-    lines.writing(10)
-    lines.note("a note")
-    told = [[*json.loads(line)] for line in capsys.readouterr().err.splitlines()]
+    lines = JsonLines()
+    for event in (File("d4rl/x", "a", 0, 10), Rows("d4rl/x", 10, 10), Note("a note")):
+        lines(event)
+    printed = [[*json.loads(line)] for line in capsys.readouterr().err.splitlines()]
     ((_, text),) = blocks("json")
-    assert told == [[*json.loads(line)] for line in text.splitlines()]
+    assert printed == [[*json.loads(line)] for line in text.splitlines()]
 
 
 def test_the_table_of_families_counts_what_the_catalogue_has(config: Config) -> None:

@@ -24,7 +24,7 @@ from datasets_cli import errors, exchange, verbs
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config
 from datasets_cli.core.options import argument_docs
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.errors import IntegrityError, PartialFailure, UsageError
 from datasets_cli.experience.opening import OpenOptions
 from datasets_cli.replay.mixing.mixture import MixtureOptions
@@ -165,7 +165,7 @@ def used_besides_verbs(path: Path) -> set[str]:
     What a verb takes, a dataclass, may be imported from where it is declared.
     """
     light = ("errors", "config", "version", "core.options", "core.quantities", "core.system_errors")
-    light += ("core.progress", "core.progress_bars")
+    light += ("core.progress", "core.progress_display")
     allowed = {f"datasets_cli.{name}" for name in light}
     # What the verbs return and take is public, and so may be named here.
     classes = {name for name, thing in CLASSES.items() if thing.__module__ not in allowed}
@@ -250,7 +250,7 @@ def test_json_of_download(door_source: str, config: Config, capsys: Capture) -> 
         capsys, "download", DOOR, "--source", door_source, "--dry-run"
     )
     assert (plan.installed, plan.folder.exists()) == (False, False)
-    found = datasets_cli.download(DOOR, source=Path(door_source), verify=False, progress=Silent())
+    found = datasets_cli.download(DOOR, source=Path(door_source), verify=False, progress=silent)
     (dataset,) = found.datasets
     assert dataset.path == config.root / "datasets" / DOOR
     assert (dataset.num_transitions, dataset.layout) == (1495, "ted")
@@ -351,7 +351,7 @@ def test_several_downloads_give_what_is_installed_and_why_the_others_are_not(doo
         datasets_cli.download(
             [door, "hopper-medium-v2"],
             config=offline,
-            progress=Silent(),
+            progress=silent,
             on_result=lambda result: told.append(result.id),
         )
     results = caught.value.results
@@ -360,7 +360,7 @@ def test_several_downloads_give_what_is_installed_and_why_the_others_are_not(doo
     assert caught.value.__cause__ is results.failures[0].error
     assert told == [door, "hopper-medium-v2"]
     with pytest.raises(errors.OfflineError):
-        datasets_cli.download("hopper-medium-v2", config=offline, progress=Silent())
+        datasets_cli.download("hopper-medium-v2", config=offline, progress=silent)
 
 
 def test_verify_raises_for_a_damaged_dataset_and_has_every_result(
@@ -380,10 +380,10 @@ def test_progress_is_drawn_on_a_terminal_alone(
     door_source: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     datasets_cli.download(DOOR, source=door_source, verify=False)
-    assert "steps written" not in capsys.readouterr().err
+    assert "transitions written" not in capsys.readouterr().err
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     datasets_cli.download(DOOR, source=door_source, verify=False, force=True)
-    assert "steps written" in capsys.readouterr().err
+    assert "transitions written" in capsys.readouterr().err
 
 
 # Options of a family

@@ -8,14 +8,17 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.core.progress import JsonLines, PlainLines, Silent, expect_rows, of_dataset
+from datasets_cli.core.progress import File, Note, Rows
+from datasets_cli.core.progress_display import JsonLines, PlainLines
 from tests.support.d4rl_files import save, steps
+from tests.support.events import Events
 from tests.support.origin import Origin
 
 IDS = {"d4rl/maze2d-open-v0": "open", "d4rl/maze2d-umaze-v0": "umaze"}
@@ -37,18 +40,29 @@ def sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
         yield found
 
 
-class Own(Silent):
-    def __init__(self) -> None:
-        self.rows: list[int] = []
+def test_rows_written_are_reported(door: str, config: Config) -> None:
+    events = Events()
+    datasets_cli.convert(door, "compact", config=config, progress=events)
+    assert events.rows == sorted(events.rows)
+    assert (events.all[0], events.all[-1]) == (Rows(door, 0, 1495), Rows(door, 1495, 1495))
 
-    def writing(self, num_transitions: int) -> None:
-        self.rows.append(num_transitions)
 
-
-def test_rows_written_are_told(door: str, config: Config) -> None:
-    own = Own()
-    datasets_cli.convert(door, "compact", config=config, progress=own)
-    assert own.rows and own.rows == sorted(own.rows) and own.rows[-1] == 1495
+@pytest.mark.parametrize("workers", [0, 2])
+def test_one_function_receives_the_files_rows_and_notes_of_several_datasets(
+    workers: int, sizes: dict[str, int], config: Config
+) -> None:
+    events = Events()
+    call: dict[str, Any] = {"num_workers": workers, "verify": False, "config": config}
+    found = datasets_cli.download([*IDS], progress=events, **call).datasets
+    for text, size in sizes.items():
+        id, name = text.split()
+        files = [each for each in events.all if isinstance(each, File) and each.id == id]
+        assert [each.done for each in files if each.name == name][:2] == [None, 0]
+        assert (files[-2], files[-1]) == (File(id, name, size, size), File(id, "", None, 0))
+    last = {each.id: each for each in events.all if isinstance(each, Rows)}
+    assert last == {
+        each.id: Rows(each.id, each.num_transitions, each.num_transitions) for each in found
+    }
 
 
 def test_lines_for_programs_come_once_a_second_and_at_the_end(
@@ -57,10 +71,9 @@ def test_lines_for_programs_come_once_a_second_and_at_the_end(
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     lines = JsonLines()
-    expect_rows(lines, "derived/out", 100, 1100)
-    for now, rows in [(0.5, 200), (1.0, 100), (2.0, 300), (2.5, 600), (4.0, 1100)]:  # noqa: B007
-        lines.writing(rows)
-    lines.note("a worker was killed")
+    for now, rows in [(0.0, 100), (0.5, 200), (2.0, 300), (2.5, 600), (4.0, 1100)]:  # noqa: B007
+        lines(Rows("derived/out", rows, 1100))
+    lines(Note("a worker was killed"))
     first, middle, last, note = map(json.loads, capsys.readouterr().err.splitlines())
     assert (first["rows"], first["rows_per_second"], first["eta_seconds"]) == (100, None, None)
     assert middle == {
@@ -71,21 +84,21 @@ def test_lines_for_programs_come_once_a_second_and_at_the_end(
     assert note == {"event": "note", "text": "a worker was killed"}
 
 
-def test_a_rate_over_too_short_a_time_is_not_told(
+def test_a_rate_over_too_short_a_time_is_not_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    with JsonLines().of_dataset("mine/a") as lines:
-        for now, rows in [(5.0, 20_076), (5.05, 20_077)]:  # noqa: B007
-            lines.writing(rows)
+    lines = JsonLines()
+    for now, rows, total in [(5.0, 20_076, None), (5.05, 20_077, 20_077)]:  # noqa: B007
+        lines(Rows("mine/a", rows, total))
     events = [*map(json.loads, capsys.readouterr().err.splitlines())]
     assert [each["rows"] for each in events] == [20_076, 20_077]
     assert {each["rows_per_second"] for each in events} == {None}
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_a_download_tells_programs_of_files_and_rows(
+def test_a_download_reports_files_and_rows_to_programs(
     workers: str, sizes: dict[str, int], capsys: Capture
 ) -> None:
     assert main(["--json", "download", *IDS, "--no-verify", "--workers", workers]) == 0
@@ -114,10 +127,10 @@ def test_a_download_without_a_terminal_has_a_line_as_each_file_begins_and_ends(
 
 
 def test_lines_of_a_file_name_what_is_here_and_nothing_twice(capsys: Capture) -> None:
-    with of_dataset(PlainLines(), "d4rl/x") as lines:
-        for done, total in [(5, None), (7, 10), (10, 10), (10, 10), (0, 10), (10, 10)]:
-            lines.fetching("a", done, total)
-        lines.fetching("b", 3_000, 3_000)
+    lines = PlainLines()
+    for done, total in [(None, 10), (5, None), (7, 10), (10, 10), (10, 10), (0, 10), (10, 10)]:
+        lines(File("d4rl/x", "a", done, total))
+    lines(File("d4rl/x", "b", 3_000, 3_000))
     begins, ends, again, _, other = capsys.readouterr().err.splitlines()
     assert begins == "d4rl/x: fetching a (size unknown, 5 B of it here)"
     assert ends.startswith("d4rl/x: fetched a (10 B) in ")
@@ -125,12 +138,12 @@ def test_lines_of_a_file_name_what_is_here_and_nothing_twice(capsys: Capture) ->
     assert other == "d4rl/x: b is here already (3.0 kB)"
 
 
-def test_a_quiet_run_tells_nothing(sizes: dict[str, int], capsys: Capture) -> None:
+def test_a_quiet_run_reports_nothing(sizes: dict[str, int], capsys: Capture) -> None:
     assert main(["-q", "--json", "download", *IDS, "--no-verify", "--workers", "0"]) == 0
     assert capsys.readouterr().err == ""
 
 
-def test_other_work_on_rows_tells_programs_its_dataset_and_total(
+def test_other_work_on_rows_reports_its_dataset_and_total_to_programs(
     door: str, capsys: Capture
 ) -> None:
     for command in (["verify", "--deep"], ["convert", "--layout", "compact"]):
@@ -139,7 +152,7 @@ def test_other_work_on_rows_tells_programs_its_dataset_and_total(
         assert (last["id"], last["rows"], last["total"]) == (door, 1495, 1495)
 
 
-def test_programs_are_told_of_an_interrupt_as_json(
+def test_programs_read_of_an_interrupt_as_json(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     def interrupt(**_: object) -> None:

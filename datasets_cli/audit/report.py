@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from datasets_cli.audit.rules.finding import SEVERITIES, Finding, Severity
 from datasets_cli.core.checked_json import JsonForm, WrongValue, decode
-from datasets_cli.core.progress import Progress
+from datasets_cli.core.progress import Note, Progress
 from datasets_cli.errors import DiskFull
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.tables import load_table, save_table
@@ -61,7 +61,7 @@ def tell_wrong(folder: Path, root: CacheRoot, progress: Progress) -> None:
 
     dataset = open_arrays(folder)
     for finding in audited(dataset, root, progress).at_least("wrong"):
-        progress.note(f"{dataset.id}: {finding.rule}: {finding}")
+        progress(Note(f"{dataset.id}: {finding.rule}: {finding}"))
 
 
 def audited(dataset: DatasetArrays, root: CacheRoot, progress: Progress) -> AuditReport:
@@ -76,7 +76,7 @@ def audited(dataset: DatasetArrays, root: CacheRoot, progress: Progress) -> Audi
         return kept
     if kept is not None:
         new = [name for name in versions if versions[name] != kept.rules.get(name)]
-        progress.note(f"{dataset.id}: audited again, for rules are new: {', '.join(new)}")
+        progress(Note(f"{dataset.id}: audited again, for rules are new: {', '.join(new)}"))
     findings = (
         replace(each, rows=each.rows[:KEPT_ROWS]) for each in audit(dataset, RULES, progress)
     )
@@ -84,5 +84,5 @@ def audited(dataset: DatasetArrays, root: CacheRoot, progress: Progress) -> Audi
     try:
         save_table(root, content, TABLE, report.to_json())
     except (OSError, DiskFull) as error:
-        progress.note(f"{dataset.id}: the report of the audit is not kept ({error})")
+        progress(Note(f"{dataset.id}: the report of the audit is not kept ({error})"))
     return report

@@ -14,7 +14,7 @@ from datasets_cli.audit.rules.lengths import LENGTHS, UNFINISHED
 from datasets_cli.audit.rules.rows import AuditedRows, audited_rows
 from datasets_cli.audit.rules.rule import About, Rule, RuleState
 from datasets_cli.audit.rules.statistics import STATISTICS
-from datasets_cli.core.progress import Progress
+from datasets_cli.core.progress import Progress, Rows
 from datasets_cli.errors import RldsError
 from datasets_cli.parallel.user_code import call_user_code
 from datasets_cli.schema.columns import Key, show_key
@@ -39,7 +39,7 @@ def audit(dataset: DatasetArrays, rules: Iterable[Rule], progress: Progress) -> 
     def told(keys: frozenset[Key]) -> Iterator[AuditedRows]:
         for rows in audited_rows(dataset, keys):
             yield rows
-            progress.writing(rows.first + len(rows))
+            progress(Rows(dataset.id, rows.first + len(rows), len(dataset)))
 
     return findings_of(about, rules, told, len(dataset))
 

@@ -27,7 +27,8 @@ from datasets_cli.cli.state import (
 )
 from datasets_cli.cli.terminal import fitting
 from datasets_cli.config import ConfigFile, load_config
-from datasets_cli.core.progress import JsonLines, PlainLines
+from datasets_cli.core.progress import Note
+from datasets_cli.core.progress_display import JsonLines, PlainLines
 from datasets_cli.core.system_errors import is_full, system_error
 from datasets_cli.errors import (
     KnownDefect,
@@ -167,7 +168,7 @@ def main(arguments: list[str]) -> int:
             return code
         except Interrupted as interruption:
             lines = JsonLines() if as_json else PlainLines()
-            lines.note("Interrupted. Finished work is kept; run the same command again.")
+            lines(Note("Interrupted. Finished work is kept; run the same command again."))
             return interruption.code
         except ReaderGone:
             _drop_output()

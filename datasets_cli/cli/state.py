@@ -13,7 +13,8 @@ import typer
 
 from datasets_cli.cli.terminal import fitting, has_colour, table, terminal_width
 from datasets_cli.config import Config
-from datasets_cli.core.progress import JsonLines, Progress, Silent
+from datasets_cli.core.progress import Progress, silent
+from datasets_cli.core.progress_display import JsonLines
 from datasets_cli.core.quantities import printable
 from datasets_cli.core.system_errors import is_full
 from datasets_cli.errors import DiskFull, RldsError, UsageError
@@ -89,7 +90,7 @@ class State:
 
     def progress(self) -> Progress | None:
         """Return what reports the work: nothing in a quiet run; JSON on stderr for programs."""
-        return Silent() if self.quiet else JsonLines() if self.json else None
+        return silent if self.quiet else JsonLines() if self.json else None
 
     @property
     def settings(self) -> dict[str, Any]:

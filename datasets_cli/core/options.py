@@ -69,6 +69,7 @@ KINDS: dict[object, str] = {
     os.PathLike: "a path",
     Mapping: "a mapping",
     Iterable: "a list",
+    Callable: "a function",
     NoneType: "None",
 }
 """The types that are checked, with their names; other types check themselves."""

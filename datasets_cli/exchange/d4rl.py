@@ -19,7 +19,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from datasets_cli.core.progress import Progress
+from datasets_cli.core.progress import Progress, Rows
 from datasets_cli.errors import UsageError, WrongRows, argument
 from datasets_cli.exchange.columns import named_columns
 from datasets_cli.exchange.flat import (
@@ -260,7 +260,8 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress, out: Path) -> 
                 rows = as_bytes(key, run[key]) if is_text(run[key]) else run[key]
                 item[first : first + count] = rows.reshape(count, *item.shape[1:])
             disk.check()
-            progress.writing(first := first + count)
+            first += count
+            progress(Rows(dataset.id, first, len(dataset)))
         if metadata := manifest.to_json()["metadata"]:
             file[MANIFEST_METADATA] = json.dumps(metadata)
     return f"h5py.File({str(out)!r})"

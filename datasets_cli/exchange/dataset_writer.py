@@ -22,8 +22,8 @@ from datasets_cli.catalogue.registry import families
 from datasets_cli.config import RootOptions
 from datasets_cli.core.checked_json import WrongValue, decode
 from datasets_cli.core.options import takes_fields
-from datasets_cli.core.progress import Progress, ProgressOptions, of_dataset
-from datasets_cli.core.progress_bars import shown
+from datasets_cli.core.progress import Note, Progress, ProgressOptions
+from datasets_cli.core.progress_display import displayed
 from datasets_cli.core.quantities import counted
 from datasets_cli.errors import (
     DamagedDataset,
@@ -269,8 +269,7 @@ def making(id: str, options: OwnOptions) -> Iterator[Progress]:
     config = options.chosen_config()
     root = CacheRoot(config.root)
     with (
-        shown(options.progress) as screen,
-        of_dataset(screen, id) as progress,
+        displayed(options.progress) as progress,
         locked(root.lock(id), id, config.lock_timeout, progress),
     ):
         restore(root, id)
@@ -340,7 +339,7 @@ def save_steps(
     staging, folder = root.new_staging(id), root.dataset(id)
     check = FiniteCheck(strict=options.strict)
     steps = map(check.take, steps)
-    write = partial(write_steps, staging, id, options.layout, on_rows=progress.writing)
+    write = partial(write_steps, staging, id, options.layout, progress=progress)
     written = _rejected_rows(steps, lambda read: write(steps=read))
     try:
         metadata = {**checked_info(options.info), "notes": [*written.notes]}
@@ -359,11 +358,11 @@ def save_steps(
                 "unknown; with next_observation no steps are dropped"
             )
         for note in (*written.notes, *check.notes):
-            progress.note(f"{id}: {note}")
+            progress(Note(f"{id}: {note}"))
         described = (manifest.metadata, manifest.resources)
         is_described = older and (older.metadata, older.resources) == described
         if older and is_described and not (options.force or current.problem):
-            progress.note(f"{id} is up to date: it has the same data")
+            progress(Note(f"{id} is up to date: it has the same data"))
             return InstalledDataset.of(folder, older)
         commit(root, staging, manifest)
     finally:
@@ -378,9 +377,9 @@ def count_steps(id: str, steps: Iterable[StepColumns], options: OwnOptions) -> I
     done = _rejected_rows(
         steps, lambda read: [*map(itemgetter(DONE), iterate_rows(transitions, read))]
     )
-    with shown(options.progress) as screen, of_dataset(screen, id) as progress:
+    with displayed(options.progress) as progress:
         for note in (*transitions.notes, *check.notes):
-            progress.note(f"{id}: {note}")
+            progress(Note(f"{id}: {note}"))
     return InstalledDataset(
         id,
         CacheRoot(options.chosen_config().root).dataset(id),
@@ -484,10 +483,8 @@ class DatasetWriter:
             self._check_installed(journal)
             self._journal, self._held = journal, held.pop_all()
         if journal.num_episodes:
-            self._progress.note(
-                f"{self._id}: resumes after {journal.num_episodes:,} episodes of a stopped writer; "
-                "discard() deletes them"
-            )
+            text = f"{self._id}: resumes after {journal.num_episodes:,} episodes"
+            self._progress(Note(f"{text} of a stopped writer; discard() deletes them"))
         return self
 
     def __exit__(

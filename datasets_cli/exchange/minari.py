@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 
 from datasets_cli.catalogue.registry import load_recipe
-from datasets_cli.core.progress import Progress
+from datasets_cli.core.progress import Progress, Rows
 from datasets_cli.errors import NoRewards, UnknownKey, UsageError, WrongRows, argument
 from datasets_cli.exchange.flat import COMPUTED, FLAGS, key_runs
 from datasets_cli.exchange.format import ColumnMap, Recognised
@@ -151,7 +151,8 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress, out: Path) -> 
             for number in here:
                 _write_steps(file, number, arrays, run, starts, first)
             disk.check()
-            progress.writing(first := stop)
+            first = stop
+            progress(Rows(dataset.id, stop, len(dataset)))
     text, size = "", (folder / DATA).stat().st_size
     for _ in range(2):  # the size includes this document
         document = _metadata(manifest, arrays, size + len(text))

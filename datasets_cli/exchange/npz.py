@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy
 
-from datasets_cli.core.progress import Progress
+from datasets_cli.core.progress import Progress, Rows
 from datasets_cli.errors import SourceError, UsageError, WrongRows
 from datasets_cli.exchange.flat import (
     flat_names,
@@ -146,7 +146,7 @@ def _write_column(file: IO[bytes], dataset: DatasetArrays, key: Key, progress: P
     npy.write_array_header_2_0(file, {**header, "shape": (len(dataset), *first.shape[1:])})
     for run in runs():
         file.write(np.ascontiguousarray(run.astype(dtype)).view(np.uint8).data)
-        progress.writing(len(dataset))
+        progress(Rows(dataset.id, len(dataset), len(dataset)))
 
 
 def _numpy_text(key: Key, rows: np.ndarray) -> np.ndarray:

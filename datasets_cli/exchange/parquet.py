@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.core.progress import Progress
+from datasets_cli.core.progress import Progress, Rows
 from datasets_cli.exchange.flat import flat_names, key_runs, lost_columns
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.exchange.steps import StepColumns
@@ -76,7 +76,8 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress, out: Path) -> 
         for run in key_runs(dataset, names.values()):
             batch = arrow_table.batch_of(run, names, schema)
             writer.write_batch(batch, row_group_size=batch.num_rows)
-            progress.writing(num_rows := num_rows + batch.num_rows)
+            num_rows += batch.num_rows
+            progress(Rows(dataset.id, num_rows, len(dataset)))
     return f"pandas.read_parquet({str(out)!r})"
 
 

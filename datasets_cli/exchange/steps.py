@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from datasets_cli.core.progress import Progress, Rows
 from datasets_cli.core.quantities import counted
 from datasets_cli.errors import (
     DETAILS,
@@ -81,7 +82,7 @@ def write_steps(
     id: str,
     layout: str | None,
     steps: Iterable[StepColumns],
-    on_rows: Callable[[int], None],
+    progress: Progress,
     before: Iterable[StepColumns] = (),
 ) -> WrittenSteps:
     """Write the complete rows ``before``, then the rows of ``steps``, into a new folder."""
@@ -91,7 +92,8 @@ def write_steps(
     with LayoutWriter(layout, folder, id) as writer:
         for rows in chain(before, new):
             writer.write(rows)
-            on_rows(writer.num_rows)
+            progress(Rows(id, writer.num_rows))
+        progress(Rows(id, writer.num_rows, writer.num_rows))
         notes = [*writer.notes, *transitions.notes]
         return WrittenSteps(writer.finish({}), transitions, digest, notes)
 

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datasets_cli.core.progress import Progress
+from datasets_cli.core.progress import Progress, Rows
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError
 from datasets_cli.exchange.flat import (
     COMPUTED,
@@ -100,7 +100,7 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress, out: Path) -> 
     with closing(TedWriter(path, dataset.id, dataset.starts)) as writer:
         for run in key_runs(dataset, [each.key for each in columns]):
             writer.write(run)
-            progress.writing(writer.num_rows)
+            progress(Rows(dataset.id, writer.num_rows, len(dataset)))
     write_meta_files(path, columns, len(dataset))
     return f"tensordict.TensorDict.load_memmap({str(out)!r})"
 

@@ -15,6 +15,7 @@ from datasets_cli.audit.report import load_report
 from datasets_cli.config import Config
 from datasets_cli.core.options import check_choice
 from datasets_cli.core.progress import ProgressOptions
+from datasets_cli.core.progress_display import displayed
 from datasets_cli.errors import DamagedDataset, IntegrityError, KnownDefect, UsageError
 from datasets_cli.formats.limits import raised_limits
 from datasets_cli.install.ensure import find_installed, install_dataset
@@ -222,8 +223,8 @@ def _find(
     if options.download is False:
         id = installed_id(id, config, install_options.options)
     elif not is_installed_already(id, config, install_options):
-        progress = options.progress
-        return install_dataset(id, config, install_options, progress=progress).path, None
+        with displayed(options.progress) as progress:
+            return install_dataset(id, config, install_options, progress=progress).path, None
     if install_options.source is not None:
         return find_installed(id, config, install_options).path, None
     accept = partial(check_layout_of, id=id, layout=install_options.layout)

@@ -18,8 +18,8 @@ import torch
 from datasets_cli.catalogue.variants import SUFFIX
 from datasets_cli.config import load_config
 from datasets_cli.core.options import check_types, part_of, suggests_keywords, takes_fields
-from datasets_cli.core.progress import PlainLines, Progress
-from datasets_cli.core.progress_bars import Bars
+from datasets_cli.core.progress import Progress
+from datasets_cli.core.progress_display import Bars, PlainLines
 from datasets_cli.errors import Unsupported, UsageError
 from datasets_cli.experience.in_memory import to_arrow, to_hf_dataset, to_numpy, to_pandas
 from datasets_cli.experience.opening import (
@@ -156,8 +156,7 @@ def preprocess_rows(
 ) -> DatasetStorage:
     """Write a function of the rows of a dataset, or of a selection of it, into a new dataset."""
     dest = Path(options.dest)
-    bars = Bars(num_transitions=options.num_frames or len(dataset))
-    with bars if options.pbar else nullcontext(PlainLines()) as progress:
+    with Bars() if options.pbar else nullcontext(PlainLines()) as progress:
         whole = open_dataset(dataset.folder, text=True)
         write_derived(
             whole if dataset.selection is None else whole.select(dataset.selection),

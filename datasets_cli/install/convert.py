@@ -17,7 +17,7 @@ import numpy as np
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.catalogue.variants import recipe_of
-from datasets_cli.core.progress import Progress, Silent, expect_rows
+from datasets_cli.core.progress import File, Note, Progress, Rows
 from datasets_cli.errors import RldsError, SourceError
 from datasets_cli.formats.limits import current_limits, raised_limits
 from datasets_cli.install.fetch import read_blocks, source_errors
@@ -65,7 +65,7 @@ def convert(conversion: Conversion, progress: Progress, workers: Workers) -> Man
     id, source = resolved.id, conversion.source
     description, deferred = _described(resolved, source)
     for note in description.notes:
-        progress.note(f"{id}: {note}")
+        progress(Note(f"{id}: {note}"))
     needs_rewards = resolved.recipe.has_rewards
     transitions = Transitions(id, deferred.key if deferred else None, needs_rewards=needs_rewards)
     builder = _new_builder() if deferred else None
@@ -74,16 +74,17 @@ def convert(conversion: Conversion, progress: Progress, workers: Workers) -> Man
         for rows in _rows(conversion, source, transitions, builder):
             writer.write(rows)
             if not deferred:
-                progress.writing(writer.num_rows)
+                progress(Rows(id, writer.num_rows))
         if not writer.num_rows:
             raise SourceError(f"{id} has no transitions: every trajectory is empty.", id=id)
         if deferred and builder:
             paths = source.files.values()
             write_frames(id, deferred, paths, builder.table(), writer, workers, progress)
+        progress(Rows(id, writer.num_rows, writer.num_rows))
         text_notes = [*writer.notes, *transitions.notes]
         written = writer.finish(description.files)
     for note in (*text_notes, *_notes_of(files)):
-        progress.note(f"{id}: {note}")
+        progress(Note(f"{id}: {note}"))
     return Manifest(
         id=id,
         **vars(written),
@@ -244,7 +245,7 @@ def write_frames(
         workers = IN_THIS_PROCESS
     filled: Records = []
     workers = workers.at_most(len(deferred.parts))
-    expect_rows(progress, id, 0, writer.num_rows)
+    progress(Rows(id, 0, writer.num_rows))
     with fit_workers(workers, writer.folder, paths) as (pool, needs):
         tasks = [
             FrameTask(
@@ -259,11 +260,11 @@ def write_frames(
             tasks,
             KEPT,
             name=lambda task: f"{id}, part {task.number} of its frames,",
-            note=progress.note,
+            progress=progress,
         ):
             filled += records
             num_done = sum(end - first for first, end in filled)
-            progress.writing(min(writer.num_rows, num_done))
+            progress(Rows(id, min(writer.num_rows, num_done), writer.num_rows))
     _check_cover(id, filled, table.num_frames)
 
 
@@ -344,7 +345,7 @@ def convert_elsewhere(conversion: Conversion, progress: Progress, workers: Worke
     """Write the rows of a dataset in a worker; return its manifest."""
     resolved, files = conversion.resolved, conversion.files
     family, paths = resolved.recipe.family, [file.path for file in files]
-    progress.writing(0)  # the progress of the rows starts
+    progress(Rows(resolved.id, 0))  # the progress of the rows starts
     with fit_workers(workers, conversion.folder, paths) as (pool, needs):
         task = StagingTask(
             *(family, resolved.recipe.version, resolved.name, resolved.entry),
@@ -355,15 +356,16 @@ def convert_elsewhere(conversion: Conversion, progress: Progress, workers: Worke
             needs=needs,
         )
         for _, (manifest, notes) in run_tasks(
-            pool, write_in_worker, [task], KEPT, name=lambda _: resolved.id, note=progress.note
+            pool, write_in_worker, [task], KEPT, name=lambda _: resolved.id, progress=progress
         ):
             for note in notes:
-                progress.note(note)
-            progress.writing(manifest.num_transitions)
+                progress(note)
+            num_rows = manifest.num_transitions
+            progress(Rows(resolved.id, num_rows, num_rows))
     return manifest
 
 
-def write_in_worker(task: StagingTask) -> tuple[Manifest, list[str]]:
+def write_in_worker(task: StagingTask) -> tuple[Manifest, list[Note]]:
     """Write the rows of a dataset; return its manifest and the notes. Runs in a worker."""
     if task.needs:
         task.needs.check_here()
@@ -377,10 +379,16 @@ def write_in_worker(task: StagingTask) -> tuple[Manifest, list[str]]:
             found=recipe.version,
             advice="Install the same recipes on all machines.",
         )
-    resolved, notes = Resolved(recipe, task.name, task.entry), CollectedNotes()
+    resolved = Resolved(recipe, task.name, task.entry)
+    notes: list[Note] = []
+
+    def collect(event: File | Rows | Note) -> None:
+        if isinstance(event, Note):
+            notes.append(event)
+
     conversion = Conversion(resolved, task.files, task.folder, task.layout)
     with raised_limits(task.limits):
-        return convert(conversion, notes, IN_THIS_PROCESS), notes.texts
+        return convert(conversion, collect, IN_THIS_PROCESS), notes
 
 
 def _clear(folder: Path) -> None:
@@ -390,14 +398,3 @@ def _clear(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         elif path.name != TOKEN:
             path.unlink(missing_ok=True)
-
-
-class CollectedNotes(Silent):
-    """Collects the notes of a worker for the process that shows them."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def note(self, text: str) -> None:
-        """Collect a note."""
-        self.texts.append(text)

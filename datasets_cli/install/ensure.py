@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Progress, reporting_to
+from datasets_cli.core.progress import Note, Progress, silent
 from datasets_cli.core.system_errors import system_error
 from datasets_cli.errors import RldsError
 from datasets_cli.install.find import installed_dataset, is_installed_already
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def plan_install(text: str, config: Config, install_options: InstallOptions, http: Http) -> Plan:
     """Return the plan of ``install_dataset``; unknown sizes are requested from the publisher."""
-    return _installation(config, install_options, http, None).plan(text)
+    return _installation(config, install_options, http).plan(text)
 
 
 def install_dataset(
@@ -30,14 +30,14 @@ def install_dataset(
     install_options: InstallOptions | None = None,
     *,
     http: Http | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     unless: Callable[[], bool] | None = None,
     room: Room | None = None,
 ) -> InstalledDataset:
     """Install a dataset unless it is installed, and return it."""
     install_options = install_options or InstallOptions()
     if is_installed_already(text, config, install_options):
-        reporting_to(progress).note(f"{text} is installed already")
+        progress(Note(f"{text} is installed already"))
         return find_installed(text, config, install_options, http)
     try:
         installation = _installation(config, install_options, http, progress, room)
@@ -54,14 +54,14 @@ def find_installed(
     """Return an installed dataset, once it matches the options."""
     if install_options.source is None:
         return installed_dataset(CacheRoot(config.root), id, install_options.layout)
-    return _installation(config, install_options, http, None).installed(id)
+    return _installation(config, install_options, http).installed(id)
 
 
 def _installation(
     config: Config,
     install_options: InstallOptions,
     http: Http | None,
-    progress: Progress | None,
+    progress: Progress = silent,
     room: Room | None = None,
 ) -> Installation:
     # The only import of the network, numpy and the writers.

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import requests
 
 from datasets_cli.catalogue.names import Resolved
-from datasets_cli.core.progress import Progress
+from datasets_cli.core.progress import Note, Progress, Rows
 from datasets_cli.errors import (
     AccessError,
     NetworkError,
@@ -125,9 +125,9 @@ class Room:
         with self._changed:
             while self._needed and free_bytes(root.path) < size_bytes + sum(self._needed):
                 if not has_noted:
-                    progress.note(f"{id} waits for room on the disk until others are done")
+                    progress(Note(f"{id} waits for room on the disk until others are done"))
                     has_noted = True
-                progress.writing(0)  # raises an error at the end of the run, which ends the wait
+                progress(Rows(id, 0))  # raises an error at the end of the run, which ends the wait
                 self._changed.wait(_SECONDS_A_LOOK)
             check_free_space(root.path, size_bytes, id)
             self._needed.append(size_bytes)
@@ -269,7 +269,8 @@ def raw_file(
     if folder is None:
         from datasets_cli.sources.download import fetch
 
-        return fetch(resource, root.downloads(id), web(), progress, accept_any=accept_any)
+        folder = root.downloads(id)
+        return fetch(resource, folder, web(), progress, id=id, accept_any=accept_any)
     path = Folder(folder, id).file(resource.filename)
     digests = resource.new_digests()
     resource.check_magic(digests.read(path), str(path))

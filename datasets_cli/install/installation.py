@@ -13,13 +13,12 @@ from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from datasets_cli.audit.report import tell_wrong
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config, load_config
-from datasets_cli.core.progress import Progress, expect_files, of_dataset, reporting_to
-from datasets_cli.core.progress_bars import Bars, PartOfRun
+from datasets_cli.core.progress import File, Note, Progress, Rows, silent
 from datasets_cli.errors import (
     DETAILS,
     NO_VERIFY,
@@ -69,7 +68,7 @@ class Installation:
         config: Config,
         install_options: InstallOptions,
         http: Http | None = None,
-        progress: Progress | None = None,
+        progress: Progress = silent,
         room: Room | None = None,
     ) -> None:
         self._config = config
@@ -77,8 +76,7 @@ class Installation:
         self._install_options = install_options
         self._http = http
         self._room = room or Room()
-        self._lock_progress = progress
-        self._progress = reporting_to(progress)
+        self._progress = progress
 
     def _web(self) -> Http:
         """Return the HTTP client; it is created on the first call."""
@@ -113,15 +111,15 @@ class Installation:
         resolved = self._resolve(text)
         name, typed = resolved.id.partition("~")[0], text.partition("~")[0]
         if name not in (typed, f"{resolved.recipe.family}/{typed}"):
-            self._progress.note(f"{text} is {resolved.id}, its newest version")
+            self._progress(Note(f"{text} is {resolved.id}, its newest version"))
         if id := self._find_installed(resolved):
-            self._progress.note(f"{id} is installed already")
+            self._progress(Note(f"{id} is installed already"))
             return self.installed(id)
         if not root.path.exists() and root.path != load_config().root:
-            report = logger.warning if self._lock_progress is None else self._progress.note
-            report(f"{root.path} does not exist: it is created as a new cache root")
+            text = f"{root.path} does not exist: it is created as a new cache root"
+            self._progress(Note(text))
         timeout = self._config.lock_timeout
-        with locked(root.lock(resolved.id), resolved.id, timeout, self._lock_progress):
+        with locked(root.lock(resolved.id), resolved.id, timeout, self._progress):
             restore(root, resolved.id)
             if is_installed(root, resolved.id) and not force:
                 return self.installed(resolved.id)
@@ -142,7 +140,7 @@ class Installation:
         return installed_dataset(self._root, id, self._install_options.layout)
 
     def _other_copy(self, id: str) -> InstalledDataset:
-        self._progress.note(f"{id} was installed by another process; its copy is used")
+        self._progress(Note(f"{id} was installed by another process; its copy is used"))
         return installed_dataset(self._root, id, None)
 
     def _check_source(self, manifest: Manifest) -> None:
@@ -180,9 +178,8 @@ class Installation:
             resources = resources_of(resolved, options, self._web)
         except AccessError as refusal:
             fallback = self._fallback_id(resolved, refusal)
-            self._progress.note(
-                f"{resolved.id} is refused by its publisher; {fallback} is installed instead"
-            )
+            text = f"{resolved.id} is refused by its publisher; {fallback} is installed instead"
+            self._progress(Note(text))
             try:
                 return self._without_options().run(fallback)
             except AccessError as error:
@@ -192,22 +189,16 @@ class Installation:
                 ) from error
         check_place(root, resolved.id)
         needed = needed_room(root, resolved.id, resources, options)
-        with (
-            self._room.reserved(root, resolved.id, needed, self._progress),
-            of_dataset(self._progress, resolved.id) as progress,
-        ):
-            return self._write(resolved, resources, options, progress)
+        with self._room.reserved(root, resolved.id, needed, self._progress):
+            return self._write(resolved, resources, options)
 
     def _write(
-        self,
-        resolved: Resolved,
-        resources: list[Resource],
-        options: InstallOptions,
-        progress: Progress,
+        self, resolved: Resolved, resources: list[Resource], options: InstallOptions
     ) -> InstalledDataset:
         """Fetch the files of a dataset, write its rows and commit it."""
-        root = self._root
-        expect_files(progress, {each.filename: each.size for each in resources})
+        root, progress = self._root, self._progress
+        for each in resources if options.source_folder is None else ():
+            progress(File(resolved.id, each.filename, None, each.size))
         files = [
             raw_file(resource, root, resolved.id, options, self._web, progress)
             for resource in resources
@@ -248,7 +239,7 @@ class Installation:
     def _without_options(self) -> Installation:
         """Return the installation of a fallback, without the options of the family."""
         options = replace(self._install_options, options={})
-        return Installation(self._config, options, self._http, self._lock_progress, self._room)
+        return Installation(self._config, options, self._http, self._progress, self._room)
 
 
 def stage(
@@ -313,7 +304,7 @@ def _advice(files: list[RawFile], options: InstallOptions) -> str:
 _SECONDS_A_LOOK = 0.2
 _SECONDS_TO_END = 10.0  # for writes to the disk; a download ends with its next bytes
 
-Install = Callable[[str, Progress], InstalledDataset]
+Install = Callable[[str], InstalledDataset]
 Outcome = tuple[str, InstalledDataset | BaseException]
 """An id, with its installed dataset or its error."""
 
@@ -322,64 +313,28 @@ class Stopped(BaseException):
     """The run has ended; raised in its threads when they report progress."""
 
 
-class Screen:
-    """Shows the progress of the threads of a run, one report at a time, until the run ends."""
+class SharedProgress:
+    """The ``Progress`` of the threads of a run: one event at a time, until the run ends."""
 
     def __init__(self, progress: Progress) -> None:
         self.lock = threading.RLock()
         self.stopped = threading.Event()
-        self._progress = reporting_to(progress)
+        self._progress = progress
+
+    def __call__(self, event: File | Rows | Note) -> None:
+        """Pass an event on."""
+        with self.lock:
+            if self.stopped.is_set():
+                raise Stopped
+            self._progress(event)
 
     @contextmanager
     def until_the_end(self) -> Iterator[None]:
-        """At the end, or after an error, stop the threads at their next report."""
+        """At the end, or after an error, stop the threads at their next event."""
         try:
             yield
         finally:
             self.stopped.set()
-
-    @contextmanager
-    def part(self, id: str) -> Iterator[Progress]:
-        """Yield the progress of one dataset, for its thread."""
-        bars = self._progress if isinstance(self._progress, Bars) else None
-        inner = PartOfRun(id, bars, beside=True) if bars else self._progress
-        try:
-            yield cast(Progress, _FromThread(self, inner))
-        finally:
-            if isinstance(inner, PartOfRun):
-                with self.lock:
-                    inner.__exit__()
-
-    @contextmanager
-    def above(self) -> Iterator[None]:
-        """Hold the reports of the threads while the caller prints."""
-        with self.lock:
-            if isinstance(self._progress, Bars):
-                self._progress.clear()
-            yield
-
-
-class _FromThread:
-    """The ``Progress`` of one dataset: calls the methods of another one under the lock."""
-
-    def __init__(self, screen: Screen, progress: Progress) -> None:
-        self._screen, self._progress = screen, progress
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._progress, name)
-
-        def report(*arguments: Any) -> None:
-            with self._screen.lock:
-                if self._screen.stopped.is_set():
-                    raise Stopped
-                method(*arguments)
-
-        return report
-
-    @contextmanager
-    def of_dataset(self, id: str) -> Iterator[_FromThread]:
-        with of_dataset(self._progress, id) as progress:
-            yield _FromThread(self._screen, progress)
 
 
 class Threads:
@@ -388,8 +343,8 @@ class Threads:
     # At the end, running threads have a few seconds to stop; downloaded files stay. The threads are
     # daemons, so that they never delay the end of the interpreter.
 
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
+    def __init__(self, progress: SharedProgress) -> None:
+        self._progress = progress
         self._done: SimpleQueue[Outcome] = SimpleQueue()
         self._threads: list[threading.Thread] = []
 
@@ -427,14 +382,13 @@ class Threads:
                 continue
 
     def _work(self, waiting: deque[str], install: Install) -> None:
-        while not self._screen.stopped.is_set():
+        while not self._progress.stopped.is_set():
             try:
                 id = waiting.popleft()
             except IndexError:
                 return
             try:
-                with self._screen.part(id) as progress:
-                    outcome: InstalledDataset | BaseException = install(id, progress)
+                outcome: InstalledDataset | BaseException = install(id)
             except BaseException as error:  # raised by the caller of outcomes()
                 outcome = error
             self._done.put((id, outcome))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.core.progress import Progress, expect_rows
+from datasets_cli.core.progress import Note, Progress, Rows
 from datasets_cli.core.system_errors import repair_advice
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.install.find import check_owner
@@ -30,7 +30,7 @@ def change_layout(root: CacheRoot, id: str, layout: str, progress: Progress) -> 
     dataset = open_dataset(root.dataset(id))
     check_owner(dataset.manifest, id)  # the new copy gets the id of the manifest
     if dataset.manifest.layout == layout:
-        progress.note(f"{id} is up to date: it has the layout {layout}")
+        progress(Note(f"{id} is up to date: it has the layout {layout}"))
         return dataset.manifest
     return _write_again(dataset, layout, root, progress)
 
@@ -47,13 +47,13 @@ def _write_again(dataset: Dataset, layout: str, root: CacheRoot, progress: Progr
     check_free_space(root.path, row_bytes * len(dataset) + text_bytes, manifest.id)
     staging = root.new_staging(manifest.id)
     make_folder(staging.parent)
-    expect_rows(progress, manifest.id, 0, len(dataset))
+    progress(Rows(manifest.id, 0, len(dataset)))
     offsets = dataset.offsets.numpy()
     with LayoutWriter(layout, staging, manifest.id, offsets) as writer:
         writer.copy_text(dataset.folder, manifest.texts)
         for rows in dataset.blocks():
             writer.write(rows)
-            progress.writing(writer.num_rows)
+            progress(Rows(manifest.id, writer.num_rows, len(dataset)))
         written = writer.finish(extra_files(dataset))
         _check_text(manifest, written.files)
     new = replace(manifest, layout=layout, files=written.files, record=written.record)

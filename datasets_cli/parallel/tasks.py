@@ -12,6 +12,7 @@ from multiprocessing.pool import Pool
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from datasets_cli.core.progress import Note, Progress, silent
 from datasets_cli.errors import RldsError
 from datasets_cli.parallel.cluster import LostCluster, LostWorker, TaskExecutor
 from datasets_cli.parallel.local import LocalWorkers
@@ -78,7 +79,7 @@ def run_tasks(
     kept: str,
     *,
     name: Callable[[Task], str] = lambda task: "a task",
-    note: Callable[[str], None] = lambda text: None,
+    progress: Progress = silent,
 ) -> Iterator[tuple[Task, Result]]:
     """Yield each task with its result as soon as it is done; in order in the calling process."""
     # A task whose worker is lost runs again in another one, if the executor reports the task. Tasks
@@ -88,7 +89,7 @@ def run_tasks(
             yield task, function(task)
         return
     try:
-        yield from _run_submitted(executor, function, tasks, kept, name, note)
+        yield from _run_submitted(executor, function, tasks, kept, name, progress)
     except LostCluster as cluster:
         raise RldsError(f"{cluster} {kept}") from cluster
     # Cancelled: by an executor that lost what runs its tasks.
@@ -107,7 +108,7 @@ def _run_submitted(
     tasks: Sequence[Task],
     kept: str,
     name: Callable[[Task], str],
-    note: Callable[[str], None],
+    progress: Progress,
 ) -> Iterator[tuple[Task, Result]]:
     # as_completed knows no futures that are added later.
     ended: SimpleQueue[Future[Result]] = SimpleQueue()
@@ -131,7 +132,8 @@ def _run_submitted(
                 lost[number] += worker.num_workers
                 if lost[number] >= MAX_LOST_WORKERS:
                     raise _lost_often(name(tasks[number]), worker.how, kept) from worker
-                note(f"the worker of {name(tasks[number])} {worker.how}; it is tried again")
+                text = f"the worker of {name(tasks[number])} {worker.how}; it is tried again"
+                progress(Note(text))
                 submit(number)
                 continue
             yield tasks[number], result

@@ -12,7 +12,7 @@ import numpy as np
 from datasets_cli.config import Config
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.progress import Progress
-from datasets_cli.core.progress_bars import shown
+from datasets_cli.core.progress_display import displayed
 from datasets_cli.core.quantities import counted
 from datasets_cli.errors import UsageError, argument, by_reader
 from datasets_cli.install.find import check_owner, condition_of, installed_id
@@ -58,12 +58,12 @@ def derive(
         function = load_function(function)
     root, new_id, source = CacheRoot(config.root), derived_id(out), installed_id(id, config)
     dest = root.dataset(new_id).resolve()
-    if root.trashed(new_id):  # a process was killed between two renames
-        with dest_locked(dest, config.lock_timeout, progress):
-            restore(root, new_id)
-    dataset = open_rows(source, options, root)
     trash = root.new_trash(new_id) if replaces else None
-    with shown(progress) as reporter:
+    with displayed(progress) as display:
+        if root.trashed(new_id):  # a process was killed between two renames
+            with dest_locked(dest, config.lock_timeout, display):
+                restore(root, new_id)
+        dataset = open_rows(source, options, root)
         manifest, is_new = write_derived(
             dataset,
             function,
@@ -72,7 +72,7 @@ def derive(
             id=new_id,
             workers=workers,
             lock_timeout=config.lock_timeout,
-            progress=reporter,
+            progress=display,
             trash=trash,
         )
     if trash is not None:

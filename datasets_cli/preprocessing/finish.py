@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from datasets_cli.core.progress import Progress, reporting_to
+from datasets_cli.core.progress import Note, Progress, silent
 from datasets_cli.core.quantities import counted
 from datasets_cli.errors import WrongRows
 from datasets_cli.preprocessing.frames import PartOfFrames, join_parts
@@ -145,7 +145,7 @@ def commit(
     columns: ResultColumns,
     id: str,
     trash: Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Manifest:
     """Complete the folder and commit it; return its manifest."""
     left = _rows_left(run, work)
@@ -162,7 +162,7 @@ def commit(
     shutil.rmtree(work.folder, ignore_errors=True)
     dropped = [f"the function dropped {left.dropped}"] if left.dropped else []
     for text in [*dropped, *manifest.metadata.get("notes", ())]:
-        reporting_to(progress).note(f"{id}: {text}.")
+        progress(Note(f"{id}: {text}."))
     return manifest
 
 

@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
 
-from datasets_cli.core.progress import Progress, expect_rows, reporting_to
+from datasets_cli.core.progress import Note, Progress, Rows, silent
 from datasets_cli.errors import DiskFull
 from datasets_cli.parallel.engine import WORTH_PROCESSES_SECONDS, Workers
 from datasets_cli.parallel.tasks import CallingProcess, run_tasks
@@ -49,7 +49,7 @@ def write_derived(
     id: str | None = None,
     workers: Workers,
     lock_timeout: float,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     trash: Path | None = None,
 ) -> tuple[Manifest, bool]:
     """Map a function over a dataset into a new one; return its manifest and whether it is new."""
@@ -71,7 +71,7 @@ def write_derived(
             return made, False
         new_id = id or f"derived/{dest.name}"
         for note in run.notes:
-            reporting_to(progress).note(f"{new_id}: {note}.")
+            progress(Note(f"{new_id}: {note}."))
         try:
             _fill(run, work, columns, workers, new_id, progress)
             return commit(run, work, columns, new_id, trash, progress), True
@@ -89,7 +89,7 @@ def _fill(
     columns: ResultColumns,
     workers: Workers,
     id: str,
-    progress: Progress | None,
+    progress: Progress,
 ) -> None:
     try:
         work.prepare(columns, run.num_rows, partial(run.first_frames, columns))
@@ -97,9 +97,7 @@ def _fill(
         work.discard_unusable()
         raise
     tasks = list(run.tasks(work, columns, elsewhere=workers.engine != "local"))
-    told = reporting_to(progress)
-    execution = _Execution(tasks, run, work, told)
-    expect_rows(told, id, execution.rows_done, run.num_rows)
+    execution = _Execution(tasks, run, work, id, progress)
     try:
         execution.run(workers)
     except BaseException:
@@ -113,17 +111,22 @@ class _Execution:
     """The tasks of a run: first in this process, then on workers if they take long."""
 
     def __init__(
-        self, tasks: list[PreprocessTask], run: PreprocessRun, work: Work, progress: Progress
+        self,
+        tasks: list[PreprocessTask],
+        run: PreprocessRun,
+        work: Work,
+        id: str,
+        progress: Progress,
     ) -> None:
         self._tasks, self._dataset, self._work = tasks, run.dataset, work
-        self._progress = progress
+        self._id, self._progress, self._num_rows = id, progress, run.num_rows
         self._rows_left = sum(task.stop - task.start for task in tasks)
         self.rows_done = run.num_rows - self._rows_left
         self.workers_began = False
 
     def run(self, workers: Workers) -> None:
         """Do all tasks; on all cores if ``workers`` has no number and it is worth it."""
-        self._progress.writing(self.rows_done)
+        self._report()
         if workers.end_with_the_call and workers.num_workers is None:
             self._begin_here()
         if not self._tasks:
@@ -162,12 +165,15 @@ class _Execution:
         return self._done_by(CallingProcess(), partial(write_rows, dataset=self._dataset))
 
     def _done_by(self, pool: Executor, write: Callable[[PreprocessTask], None]) -> Iterator[None]:
-        tasks, kept, note = self._tasks, self._work.kept, self._progress.note
-        for task, _ in run_tasks(pool, write, tasks, kept, name=self._name, note=note):
+        tasks, kept, progress = self._tasks, self._work.kept, self._progress
+        for task, _ in run_tasks(pool, write, tasks, kept, name=self._name, progress=progress):
             self._rows_left -= task.stop - task.start
             self.rows_done += task.stop - task.start
-            self._progress.writing(self.rows_done)
+            self._report()
             yield
+
+    def _report(self) -> None:
+        self._progress(Rows(self._id, self.rows_done, self._num_rows))
 
     def _name(self, task: PreprocessTask) -> str:
         return rows_named(self._dataset, task.start, task.stop)

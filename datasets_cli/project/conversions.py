@@ -8,8 +8,8 @@ from pathlib import Path
 
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Progress
-from datasets_cli.core.progress_bars import shown
+from datasets_cli.core.progress import Note, Progress
+from datasets_cli.core.progress_display import displayed
 from datasets_cli.core.quantities import human_bytes
 from datasets_cli.errors import NetworkError, RldsError
 from datasets_cli.install.ensure import install_dataset
@@ -48,13 +48,13 @@ def finish_conversion(
     # If the publisher's list of files is out of reach, nothing vouches for the files: the dataset
     # is then as one that was installed from `--source`.
     options = InstallOptions(workers=workers)
-    with shown(progress) as reporter:
+    with displayed(progress) as display:
         try:
-            return install_dataset(id, config, options, progress=reporter)
+            return install_dataset(id, config, options, progress=display)
         except NetworkError as error:
-            reporter.note(f"{id}: its publisher's list of files is out of reach ({error})")
+            display(Note(f"{id}: its publisher's list of files is out of reach ({error})"))
             source = str(CacheRoot(config.root).downloads(id))
-            return install_dataset(id, config, replace(options, source=source), progress=reporter)
+            return install_dataset(id, config, replace(options, source=source), progress=display)
 
 
 def _known(id: str, root: CacheRoot) -> Resolved | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Progress, reporting_to
+from datasets_cli.core.progress import Progress, silent
 from datasets_cli.errors import PartialFailure, RldsError
 from datasets_cli.install.find import installed_dataset, installed_id
 from datasets_cli.install.options import FailedDataset, InstalledDataset
@@ -86,7 +86,7 @@ def _results(
         except RldsError as error:
             yield FailedDataset(task.id, error)
     due = [each.id for each in plan.tables if not (each.problem or each.id in failures)]
-    yield from make_due_tables(due, config, workers, reporting_to(progress))
+    yield from make_due_tables(due, config, workers, progress or silent)
 
 
 def _derive(

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from datasets_cli.core.progress import Progress, expect_rows
+from datasets_cli.core.progress import Progress, Rows
 from datasets_cli.errors import DiskFull
 from datasets_cli.replay.trajectories.trajectory_table import Trajectories, block_dtype
 from datasets_cli.schema.column_statistics import MEASURES, ColumnStatistics
@@ -136,7 +136,7 @@ def make_tables(
     for folder in root.tables_to_read(manifest.content) if again else ():
         for path in folder.glob("trajectories-*.array"):
             path.unlink(missing_ok=True)
-    expect_rows(progress, dataset.id, 0, len(dataset))
+    progress(Rows(dataset.id, 0, len(dataset)))
     joined: RowStatistics | None = None
     for rows in parts_of(manifest):
         part = RowStatistics(dataset, rows)
@@ -144,7 +144,7 @@ def make_tables(
             joined = part
         else:
             joined.join(part)
-        progress.writing(rows.stop)
+        progress(Rows(dataset.id, rows.stop, len(dataset)))
     assert joined is not None, "a dataset has rows"
     measures = {show_key(column.key): each.measures() for column, each in joined.columns.items()}
     try:

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Progress, expect_rows
+from datasets_cli.core.progress import Progress, Rows
 from datasets_cli.errors import RldsError
 from datasets_cli.install.find import condition_of
 from datasets_cli.install.options import FailedDataset
@@ -161,7 +161,7 @@ def _made(
     root: CacheRoot, due: dict[str, _DueTables], workers: Workers, progress: Progress
 ) -> Iterator[DatasetTables | FailedDataset]:
     num_rows, rows_done = sum(len(each.dataset) for each in due.values()), 0
-    expect_rows(progress, "tables", 0, num_rows)
+    progress(Rows("tables", 0, num_rows))
     kept = "Finished tables are kept: the same command makes the missing ones."
     if workers.may_be_left_out and num_rows < WORTH_PROCESSES_ROWS:
         workers = IN_THIS_PROCESS
@@ -169,10 +169,10 @@ def _made(
     with workers.at_most(len(tasks)).pool() as pool:
         measure = partial(_measured, root)
         for task, part in run_tasks(
-            pool, measure, tasks, kept, name=attrgetter("id"), note=progress.note
+            pool, measure, tasks, kept, name=attrgetter("id"), progress=progress
         ):
             rows_done += len(task.rows)
-            progress.writing(rows_done)
+            progress(Rows("tables", rows_done, num_rows))
             if result := due[task.id].add(part):
                 yield result
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import requests
 
-from datasets_cli.core.progress import Progress
+from datasets_cli.core.progress import File, Progress
 from datasets_cli.errors import NO_VERIFY, IntegrityError, NetworkError, public_url
 from datasets_cli.sources.disk import check_free_space, disk_errors, make_folder
 from datasets_cli.sources.failures import TransientError, translated, whole_number
@@ -28,28 +28,34 @@ class Restart(Exception):
 
 
 def fetch(
-    resource: Resource, folder: Path, http: Http, progress: Progress, *, accept_any: bool = False
+    resource: Resource,
+    folder: Path,
+    http: Http,
+    progress: Progress,
+    *,
+    id: str = "",
+    accept_any: bool = False,
 ) -> RawFile:
-    """Return the resource as a checked file in ``folder``; download the missing bytes."""
+    """Return the resource of a dataset as a checked file; download the missing bytes."""
     target = folder / resource.filename
     with disk_errors(target):
         make_folder(target.parent)
     file = _reuse(resource, target, accept_any)
     if file is None:
-        file = _fetch(resource, target, http, progress, accept_any)
-    progress.fetching(resource.filename, file.size, file.size)
+        file = _fetch(resource, target, http, progress, id, accept_any)
+    progress(File(id, resource.filename, file.size, file.size))
     return file
 
 
 def _fetch(
-    resource: Resource, target: Path, http: Http, progress: Progress, accept_any: bool
+    resource: Resource, target: Path, http: Http, progress: Progress, id: str, accept_any: bool
 ) -> RawFile:
     """Download from the first address that has the resource."""
-    progress.fetching(resource.filename, PartialDownload(target).size, resource.size)
+    progress(File(id, resource.filename, PartialDownload(target).size, resource.size))
 
     def ask(url: str, slow_retries: int) -> RawFile:
         partial = PartialDownload(target)
-        return _Download(resource, partial, url, http, progress, accept_any).run(slow_retries)
+        return _Download(resource, partial, url, http, progress, id, accept_any).run(slow_retries)
 
     urls = chain.from_iterable(map(http.candidates, resource.urls))
     return http.first_answer(resource.filename, urls, ask)
@@ -98,6 +104,7 @@ class _Download:
     url: str
     http: Http
     progress: Progress
+    id: str
     accept_any: bool
 
     @property
@@ -211,7 +218,7 @@ class _Download:
                 )
             self.partial.write(data)
             if digests.size != total:  # the last bytes are reported once the file is checked
-                self.progress.fetching(self.resource.filename, digests.size, total)
+                self.progress(File(self.id, self.resource.filename, digests.size, total))
         self.partial.flush()
         if part.state.size is None:
             is_whole = self.accept_any or self.resource.accepts_size(digests.size)

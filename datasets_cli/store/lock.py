@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets_cli.core.progress import Progress
+from datasets_cli.core.progress import Note, Progress, log_notes
 from datasets_cli.core.system_errors import is_full
 from datasets_cli.errors import ROOT, LockedError, NotWritable, UsageError
 from datasets_cli.sources.disk import make_folder
@@ -33,7 +33,7 @@ _NO_LOCKS = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBAD
 
 @contextmanager
 def locked(
-    path: Path, what: str, timeout_seconds: float, progress: Progress | None = None
+    path: Path, what: str, timeout_seconds: float, progress: Progress = log_notes
 ) -> Iterator[None]:
     """Hold a lock."""
     # On the way to `rlds delete` alone, and slow to import.
@@ -85,7 +85,7 @@ def _refuse_half_started() -> None:
 
 @contextmanager
 def dest_locked(
-    dest: Path, timeout_seconds: float, progress: Progress | None = None, what: str = ""
+    dest: Path, timeout_seconds: float, progress: Progress = log_notes, what: str = ""
 ) -> Iterator[None]:
     """Hold the lock of a destination; the lock file is deleted afterwards."""
     lock = lock_of(dest)
@@ -115,7 +115,7 @@ def is_held(path: Path) -> bool:
 
 
 def _wait(
-    lock: filelock.BaseFileLock, what: str, timeout_seconds: float, progress: Progress | None
+    lock: filelock.BaseFileLock, what: str, timeout_seconds: float, progress: Progress
 ) -> None:
     """Acquire a lock; report a wait of more than ``QUIET_SECONDS``."""
     import filelock
@@ -128,9 +128,6 @@ def _wait(
             path.touch()
         if timeout_seconds <= QUIET_SECONDS:
             raise
-        report = logger.warning if progress is None else progress.note
-        report(
-            f"waiting for another process that works on {what} "
-            f"(RLDS_LOCK_TIMEOUT: {timeout_seconds:g} s)"
-        )
+        text = f"waiting for another process that works on {what}"
+        progress(Note(f"{text} (RLDS_LOCK_TIMEOUT: {timeout_seconds:g} s)"))
         lock.acquire(timeout=timeout_seconds - QUIET_SECONDS)

@@ -20,8 +20,8 @@ from datasets_cli.catalogue.selection import (
 from datasets_cli.config import Config
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import check_choice, takes_fields
-from datasets_cli.core.progress import ProgressOptions, expect_rows, of_dataset
-from datasets_cli.core.progress_bars import shown
+from datasets_cli.core.progress import ProgressOptions, Rows
+from datasets_cli.core.progress_display import displayed
 from datasets_cli.errors import PartialFailure, RldsError
 from datasets_cli.install.find import open_installed
 from datasets_cli.store.cache_root import CacheRoot
@@ -121,8 +121,8 @@ def _audited(id: str, config: Config, call: AuditCall, own: list[Rule]) -> Audit
     from datasets_cli.audit.run import audit, gravest_first
 
     dataset = open_installed(id, config)
-    with shown(call.progress, "rows read") as screen, of_dataset(screen, dataset.id) as progress:
-        expect_rows(progress, dataset.id, 0, len(dataset))
+    with displayed(call.progress, "transitions read") as progress:
+        progress(Rows(dataset.id, 0, len(dataset)))
         found = audit(dataset, own, progress)  # first: if a rule fails, nothing is cached
         report = audited(dataset, CacheRoot(config.root), progress)
     versions = {**report.rules, **{rule.name: rule.version for rule in own}}

@@ -8,8 +8,8 @@ from pathlib import Path
 from datasets_cli.catalogue.selection import InstalledId
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields
-from datasets_cli.core.progress import ProgressOptions, reporting_to
-from datasets_cli.core.progress_bars import shown
+from datasets_cli.core.progress import ProgressOptions
+from datasets_cli.core.progress_display import displayed
 from datasets_cli.install.find import installed_id
 from datasets_cli.install.options import LAYOUT, check_layout
 from datasets_cli.store.cache_root import CacheRoot
@@ -67,11 +67,11 @@ def convert(call: ConvertCall) -> ConvertedDataset:
     place = CacheRoot(config.root)
     id = installed_id(call.id, config)
     with (
-        shown(call.progress) as progress,
+        displayed(call.progress) as progress,
         locked(place.lock(id), id, config.lock_timeout, progress),
     ):
         restore(place, id)
-        manifest = change_layout(place, id, call.layout, reporting_to(progress))
+        manifest = change_layout(place, id, call.layout, progress)
     return ConvertedDataset(
         manifest.id,
         place.dataset(id),

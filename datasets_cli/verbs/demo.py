@@ -10,7 +10,7 @@ from typing import Any
 from datasets_cli.config import Config, RootOptions
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.install.ensure import install_dataset
 from datasets_cli.install.find import is_installed
 from datasets_cli.sources.new_files import temporary_folder
@@ -121,7 +121,7 @@ def _visited(stop: Stop, config: Config) -> DemoResult:
     from datasets_cli.experience.replay import ExperienceReplay  # with torch
 
     before = is_installed(CacheRoot(config.root), stop.id)
-    installed = install_dataset(stop.id, config, progress=Silent())
+    installed = install_dataset(stop.id, config, progress=silent)
     manifest = verify_installed(stop.id, config)
     replay = ExperienceReplay(
         stop.id,

@@ -8,7 +8,7 @@ from datasets_cli.catalogue.selection import INSTALLED_IDS
 from datasets_cli.config import RootOptions
 from datasets_cli.core.options import takes_fields
 from datasets_cli.core.progress import ProgressOptions
-from datasets_cli.core.progress_bars import shown
+from datasets_cli.core.progress_display import displayed
 from datasets_cli.install.find import open_installed
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.verbs.difference import ColumnDifference, DatasetDifference
@@ -54,7 +54,7 @@ def compare_datasets(call: CompareCall) -> DatasetDifference:
     known = compare_manifests(first.manifest, second.manifest)
     if known.num_shared:
         return known
-    with shown(call.progress, "steps compared") as progress:
+    with displayed(call.progress, "transitions compared") as progress:
         return compare_rows(first, second, known, progress)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
@@ -13,8 +13,8 @@ from datasets_cli.catalogue.names import resolve
 from datasets_cli.catalogue.selection import KnownIds, select_known
 from datasets_cli.config import Config
 from datasets_cli.core.options import part_of, takes_fields
-from datasets_cli.core.progress import Progress, ProgressOptions
-from datasets_cli.core.progress_bars import Bars, PartOfRun, shown
+from datasets_cli.core.progress import File, Progress, ProgressOptions
+from datasets_cli.core.progress_display import displayed
 from datasets_cli.errors import PartialFailure, RldsError, UsageError, argument
 from datasets_cli.install.ensure import install_dataset, plan_install
 from datasets_cli.install.find import is_installed_already
@@ -113,7 +113,7 @@ def download(call: DownloadCall) -> Downloads:
     options = call.install_options(
         accept_any=not call.verify, keep_raw=call.keep_raw, workers=workers
     )
-    with shown(call.progress) as progress:
+    with displayed(call.progress) as progress:
         ids = _select(call.ids, config, options)
         return _download_all(ids, config, options, call.on_result, progress)
 
@@ -140,8 +140,8 @@ def _download_all(
     progress: Progress,
 ) -> Downloads:
     # With workers several are installed at a time; each host has few connections then.
-    if ids[1:] and isinstance(progress, Bars):
-        progress.expecting(_sizes(ids, config, options))
+    for id, size in _sizes(ids, config, options).items() if ids[1:] else ():
+        progress(File(id, "", None, size))
     at_a_time = _num_side_by_side(ids, config, options) if ids[1:] else 1
     if at_a_time > 1:
         results = _side_by_side(ids, config, options, progress, at_a_time)
@@ -151,9 +151,8 @@ def _download_all(
     with closing(results):
         for id, result in results:
             results_by_id[id] = result
+            progress(File(id, "", None, 0))  # no file of it is to come
             if on_result:
-                if isinstance(progress, Bars):
-                    progress.clear()  # the result starts on a new line
                 on_result(result)
     in_order = [results_by_id[id] for id in ids]
     downloads = Downloads(
@@ -169,12 +168,10 @@ def _download_all(
 def _one_by_one(
     ids: list[str], config: Config, options: InstallOptions, progress: Progress
 ) -> DownloadResults:
-    bars = progress if ids[1:] and isinstance(progress, Bars) else None
     for id in ids:
         result: DownloadResult
         try:
-            with PartOfRun(id, bars) if bars else nullcontext(progress) as part:
-                result = install_dataset(id, config, options, progress=part)
+            result = install_dataset(id, config, options, progress=progress)
         except RldsError as error:
             if not ids[1:]:
                 raise
@@ -183,21 +180,21 @@ def _one_by_one(
 
 
 def _side_by_side(
-    ids: list[str], config: Config, options: InstallOptions, bars: Progress, at_a_time: int
+    ids: list[str], config: Config, options: InstallOptions, progress: Progress, at_a_time: int
 ) -> DownloadResults:
     # Imported late: an installed dataset needs no network.
     from datasets_cli.install.fetch import Room
-    from datasets_cli.install.installation import Screen, Threads
+    from datasets_cli.install.installation import SharedProgress, Threads
     from datasets_cli.sources.http import HostLimits, Http
 
-    screen, hosts, room = Screen(bars), HostLimits(), Room()
+    shared, hosts, room = SharedProgress(progress), HostLimits(), Room()
     # Threads wait for what the pool does: they learn that the run ends, and then the pool does.
-    with Threads(screen) as threads, options.workers.pool() as pool, screen.until_the_end():
-        shared = replace(options, workers=options.workers.sharing(pool))
+    with Threads(shared) as threads, options.workers.pool() as pool, shared.until_the_end():
+        options = replace(options, workers=options.workers.sharing(pool))
 
-        def install(id: str, progress: Progress) -> InstalledDataset:
+        def install(id: str) -> InstalledDataset:
             http = Http(config, hosts=hosts)
-            return install_dataset(id, config, shared, http=http, progress=progress, room=room)
+            return install_dataset(id, config, options, http=http, progress=shared, room=room)
 
         for id, outcome in threads.outcomes(ids, install, at_a_time):
             if isinstance(outcome, RldsError):
@@ -206,7 +203,7 @@ def _side_by_side(
                 result = outcome
             else:
                 raise outcome
-            with screen.above():
+            with shared.lock:
                 yield id, result
 
 

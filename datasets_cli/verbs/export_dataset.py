@@ -10,8 +10,8 @@ from pathlib import Path
 from datasets_cli.catalogue.selection import InstalledId
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import DRY_RUN, takes_fields
-from datasets_cli.core.progress import ProgressOptions, expect_rows, of_dataset
-from datasets_cli.core.progress_bars import shown
+from datasets_cli.core.progress import ProgressOptions, Rows
+from datasets_cli.core.progress_display import displayed
 from datasets_cli.errors import RldsError, UsageError, argument
 from datasets_cli.exchange.format import NEED_REWARDS, Format, format_of
 from datasets_cli.install.find import installed_id
@@ -110,12 +110,12 @@ def export_dataset(call: ExportCall) -> ExportedDataset:
             found=lost,
             advice=f"Write the rest with {argument('allow_loss', 'True')}.",
         )
-    with shown(call.progress) as screen, of_dataset(screen, id) as progress, path_errors(path):
+    with displayed(call.progress) as progress, path_errors(path):
         out = path.resolve()
         recover(out)
         _check_free(out, chosen, config.root.resolve(), call.force)
         out.parent.mkdir(parents=True, exist_ok=True)
-        expect_rows(progress, id, 0, len(dataset))
+        progress(Rows(id, 0, len(dataset)))
         with replacing(out) as new:
             opened_by = chosen.write(dataset, new, progress, path)
             _check_free(out, chosen, config.root.resolve(), call.force)

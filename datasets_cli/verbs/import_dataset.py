@@ -15,6 +15,7 @@ from typing import Any
 
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import DRY_RUN, takes_fields
+from datasets_cli.core.progress import Note
 from datasets_cli.errors import SourceError, for_reader
 from datasets_cli.exchange.dataset_writer import OwnOptions, count_steps, making, own_id, save_steps
 from datasets_cli.exchange.flat import IMPORTED_FROM
@@ -224,7 +225,7 @@ def import_dataset(call: ImportCall) -> InstalledDataset:
     with making(plan.id, call) as progress:
         for note in (*(f"not read: {lost}" for lost in plan.dropped), *plan.notes):
             if call.map != plan.map:  # a map that equals the plan was confirmed
-                progress.note(f"{plan.id}: {note}")
+                progress(Note(f"{plan.id}: {note}"))
         info = {**metadata, **(call.info or {}), IMPORTED_FROM: plan.format}
         with hashed(plan.path) as source:
             return save_steps(plan.id, steps, replace(call, info=info), progress, source)

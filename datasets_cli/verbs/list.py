@@ -18,8 +18,8 @@ from datasets_cli.catalogue.selection import KnownIds, as_list, select_known
 from datasets_cli.config import Config, RootOptions
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import check_choice, check_numbers, takes_fields
-from datasets_cli.core.progress import Progress, ProgressOptions
-from datasets_cli.core.progress_bars import shown
+from datasets_cli.core.progress import Note, Progress, ProgressOptions
+from datasets_cli.core.progress_display import displayed
 from datasets_cli.core.quantities import counted
 from datasets_cli.errors import UsageError
 from datasets_cli.install.find import Condition, condition_of
@@ -319,11 +319,11 @@ def _refresh_all(config: Config, family: str | None, progress: Progress | None) 
     from datasets_cli.sources.http import Http
 
     http = Http(config)
-    with shown(progress) as screen:
+    with displayed(progress) as display:
         for recipe in recipes():
             if recipe.dynamic and family in (None, recipe.family):
                 count = refresh_entries(recipe, CacheRoot(config.root), http)
-                screen.note(f"{recipe.family}: {count} datasets")
+                display(Note(f"{recipe.family}: {count} datasets"))
 
 
 def _found(text: str, known: Mapping[str, tuple[Known | None, Condition | None]]) -> list[str]:

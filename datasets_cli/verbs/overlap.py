@@ -19,8 +19,8 @@ import numpy as np
 from datasets_cli.catalogue.selection import InstalledIds, select_installed
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields
-from datasets_cli.core.progress import Progress, ProgressOptions, expect_rows
-from datasets_cli.core.progress_bars import shown
+from datasets_cli.core.progress import Progress, ProgressOptions, Rows
+from datasets_cli.core.progress_display import displayed
 from datasets_cli.errors import UsageError
 from datasets_cli.install.find import open_installed
 from datasets_cli.schema.columns import Key, rows_per_block
@@ -103,7 +103,7 @@ def find_overlap(call: OverlapCall) -> list[DatasetOverlap]:
         )
     folder = CacheRoot(config.root).new_staging("overlap")
     try:
-        with shown(call.progress, "rows compared") as progress, path_errors(folder):
+        with displayed(call.progress, "transitions compared") as progress, path_errors(folder):
             folder.mkdir(parents=True)
             known: Known = {}
             pairs = combinations(datasets.values(), 2)
@@ -133,7 +133,7 @@ def _digested(
 ) -> tuple[_Digests, _Digests]:
     """Return the digests of the rows of a dataset, and of its trajectories, by some columns."""
     check_free_space(folder, 16 * (len(dataset) + dataset.num_trajectories), dataset.id)
-    expect_rows(progress, dataset.id, 0, len(dataset))
+    progress(Rows(dataset.id, 0, len(dataset)))
     reader, starts = dataset.arrays_of(frozenset(keys)), dataset.starts
     totals = np.zeros(len(starts) - 1, np.uint64)
     step = min(RUN, rows_per_block(dataset.row_bytes))
@@ -141,7 +141,7 @@ def _digested(
     def of_rows(start: int, stop: int) -> np.ndarray:
         digests = row_digests(reader.run(start, stop))
         add_to_trajectories(totals, digests, starts, start)
-        progress.writing(stop)
+        progress(Rows(dataset.id, stop, len(dataset)))
         return digests
 
     read = dataset.id, reader, step, folder
@@ -213,7 +213,7 @@ def _in_common(mine: _Digests, others: _Digests, progress: Progress) -> InCommon
 def _copies(mine: _Digests, others: _Digests, progress: Progress) -> Iterator[np.ndarray]:
     """Yield pairs of equal rows, the first match of each, int64 ``[n, 2]``."""
     bits, done = (max(mine.count, others.count) // RUN).bit_length(), 0
-    expect_rows(progress, mine.id, 0, mine.count)
+    progress(Rows(mine.id, 0, mine.count))
     for part in range(1 << bits):
         low, high = part << (64 - bits), ((part + 1) << (64 - bits)) - 1
         known, first = others.firsts(low, high)
@@ -224,7 +224,7 @@ def _copies(mine: _Digests, others: _Digests, progress: Progress) -> Iterator[np
             pairs = np.stack((numbers[is_known], first[places[is_known]]), axis=1)
             yield pairs[_are_equal(mine, others, pairs)]
             done += len(numbers)
-            progress.writing(done)
+            progress(Rows(mine.id, done, mine.count))
 
 
 def _are_equal(mine: _Digests, others: _Digests, pairs: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.errors import UnknownKey, UsageError
 from datasets_cli.preprocessing.columns import KnownColumns
 from datasets_cli.project.statistics import (
@@ -201,5 +201,5 @@ def _measures_below(dataset: DatasetArrays, name: str, root: CacheRoot) -> np.nd
             advice="For frames, see: rlds render",
         )
     if (measures := load_measures(manifest, root)) is None:
-        _, measures = make_tables(dataset, root, Silent())
+        _, measures = make_tables(dataset, root, silent)
     return np.hstack([measures[show_key(each.key)] for each in columns])

@@ -21,7 +21,7 @@ from datasets_cli.config import RootOptions, config_folder
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields
 from datasets_cli.core.progress import Progress, ProgressOptions
-from datasets_cli.core.progress_bars import shown
+from datasets_cli.core.progress_display import displayed
 from datasets_cli.core.quantities import file_rows
 from datasets_cli.errors import (
     OfflineError,
@@ -285,7 +285,7 @@ def check_recipe(call: CheckRecipeCall) -> CheckedRecipe:
         checked = CheckedRecipe(recipe.family, path, len(entries))
         if call.source is None:
             return checked
-        with shown(call.progress, "steps read") as progress:
+        with displayed(call.progress, "transitions read") as progress:
             return _read(checked, recipe, entries, call, progress)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.core.options import part_of, takes_fields
-from datasets_cli.core.progress import Progress, of_dataset
-from datasets_cli.core.progress_bars import shown
+from datasets_cli.core.progress import Note, Progress
+from datasets_cli.core.progress_display import displayed
 from datasets_cli.environments.record.options import RANDOM, RecordCall, Recording
 from datasets_cli.environments.record.run import FAMILY, RecordingRun, stage
 from datasets_cli.errors import UsageError, argument
@@ -49,8 +49,7 @@ def record(call: RecordCall) -> InstalledDataset:
     place, id = CacheRoot(config.root), recorded_id(call.out)
     check_layout(layout)
     with (
-        shown(call.progress, "steps recorded") as screen,
-        of_dataset(screen, id) as progress,
+        displayed(call.progress, "transitions recorded") as progress,
         locked(place.lock(id), id, config.lock_timeout, progress),
     ):
         restore(place, id)
@@ -63,7 +62,7 @@ def record(call: RecordCall) -> InstalledDataset:
             _remove(place, id)
         is_last = bool(recordings) and _is_of(recordings[-1], run.plan, but="first_episode")
         if older and is_last and (was_committed if call.append else len(recordings) == 1):
-            progress.note(f"{id} is up to date: the same call recorded it")
+            progress(Note(f"{id} is up to date: the same call recorded it"))
             manifest = older.manifest
         elif older is None or call.append:
             workers = Workers(num_workers=call.num_workers)
@@ -92,8 +91,8 @@ def _recorded(
     work = root.downloads(id)
     check_place(root, id)
     _begin(work, run.plan)
-    chunks = run.record(work / CHUNKS, workers, progress)
-    manifest, staging = stage(root, id, run, chunks, older, layout, progress.writing)
+    chunks = run.record(id, work / CHUNKS, workers, progress)
+    manifest, staging = stage(root, id, run, chunks, older, layout, progress)
     commit(root, staging, manifest)
     _remove(root, id)
     return manifest

@@ -13,7 +13,7 @@ from datasets_cli.config import Config
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import DRY_RUN, takes_fields
 from datasets_cli.core.progress import Progress, ProgressOptions
-from datasets_cli.core.progress_bars import shown
+from datasets_cli.core.progress_display import displayed
 from datasets_cli.core.system_errors import repair_advice
 from datasets_cli.errors import (
     DamagedDataset,
@@ -174,12 +174,12 @@ def _make_again(
             accept_any=bool(known.unverified),
         )
     folder = CacheRoot(config.root).dataset(id)
-    with shown(progress) as screen:
+    with displayed(progress) as display:
         return install_dataset(
             id,
             config,
             options,
-            progress=screen,
+            progress=display,
             unless=lambda: identity(folder) != copy and _is_repaired(id, known, config),
         )
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from datasets_cli.core.progress import Progress, expect_rows
+from datasets_cli.core.progress import Progress, Rows
 from datasets_cli.schema.columns import EPISODE, Key, rows_per_block
 from datasets_cli.schema.shapes import runs_of_rows
 from datasets_cli.schema.trajectories import numbers_of, runs_within
@@ -41,7 +41,7 @@ def compare_rows(
     is_other = np.ones(max(len(offsets), len(others)) - 1, np.bool_)  # of each trajectory
     is_other[: num_both - 1] = is_moved[:-1] | is_moved[1:] | (shared is not None)
     num_rows = min(len(first), len(second)) if shared is None else shared.num_shared
-    expect_rows(progress, first.id, 0, num_rows)
+    progress(Rows(first.id, 0, num_rows))
     for stop, numbers, rows, other_rows in _blocks((first, second), columns, num_rows, shared):
         for key, leaf in rows.items():
             is_different = _differing(leaf, other_rows[key])
@@ -57,7 +57,7 @@ def compare_rows(
             if key[0] in HASHED and shared is None:
                 trajectories, starts = runs_within(offsets, stop - len(numbers), stop)
                 is_other[trajectories] |= np.logical_or.reduceat(is_different, starts)
-        progress.writing(stop)
+        progress(Rows(first.id, stop, num_rows))
     for key in changed if shared else ():
         columns[key] = replace(columns[key], rows=runs_of_rows(np.concatenate(changed[key])))
     return replace(

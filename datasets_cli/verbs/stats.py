@@ -12,7 +12,7 @@ from datasets_cli.catalogue.selection import InstalledId
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields
 from datasets_cli.core.progress import Progress, ProgressOptions
-from datasets_cli.core.progress_bars import shown
+from datasets_cli.core.progress_display import displayed
 from datasets_cli.core.quantities import channels
 from datasets_cli.errors import RldsError
 from datasets_cli.install.find import folder_and_id, read_sound_manifest_of
@@ -148,7 +148,7 @@ def statistics_of(call: StatsCall, root: CacheRoot) -> DatasetStatistics:
     if kept is None or call.recompute:
         dest, what = root.tables(manifest.content) / STATISTICS, f"the tables of {id}"
         with (
-            shown(call.progress, "rows read") as progress,
+            displayed(call.progress, "transitions read") as progress,
             dest_locked(dest, config.lock_timeout, progress, what),
         ):
             summary, measures = _made(root, folder, manifest, progress, again=call.recompute)

@@ -13,8 +13,8 @@ from datasets_cli.catalogue.selection import InstalledIds, named_ids, select_ins
 from datasets_cli.config import Config
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields
-from datasets_cli.core.progress import Progress, ProgressOptions, expect_rows, reporting_to
-from datasets_cli.core.progress_bars import shown
+from datasets_cli.core.progress import Progress, ProgressOptions, Rows, silent
+from datasets_cli.core.progress_display import displayed
 from datasets_cli.core.system_errors import repair_advice
 from datasets_cli.errors import (
     DamagedDataset,
@@ -170,8 +170,8 @@ def _verify(id: str, config: Config, deep: bool, progress: Progress | None) -> V
     report = None
     try:
         if deep:
-            with shown(progress, "steps checked") as screen:
-                manifest, report = verify_deep(id, config, screen)
+            with displayed(progress, "transitions checked") as display:
+                manifest, report = verify_deep(id, config, display)
         else:
             manifest = verify_installed(id, config)
     except IntegrityError as error:
@@ -193,7 +193,7 @@ def verify_installed(text: str, config: Config) -> Manifest:
 
 
 def verify_deep(
-    text: str, config: Config, progress: Progress | None = None
+    text: str, config: Config, progress: Progress = silent
 ) -> tuple[Manifest, DeepReport]:
     """Verify a dataset and read every value; keep what that finds out in its tables."""
     from datasets_cli.store.deep_check.deep_check import deep_check
@@ -202,11 +202,10 @@ def verify_deep(
     copy = identity(folder)
     dataset = _of_one_copy(text, config, _opened)
     manifest = dataset.manifest
-    screen = reporting_to(progress)
-    expect_rows(screen, manifest.id, 0, manifest.num_transitions)
+    progress(Rows(manifest.id, 0, manifest.num_transitions))
     try:
         with _reading_errors(manifest):
-            report = deep_check(dataset, screen)
+            report = deep_check(dataset, progress)
     except DamagedDataset:
         if identity(folder) == copy:
             raise

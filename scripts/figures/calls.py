@@ -14,7 +14,7 @@ from typing import Any
 
 import datasets_cli
 from datasets_cli.__main__ import run
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 
 PACKAGE = Path(datasets_cli.__file__).parent
 ROOTS = (f"{PACKAGE}/", f"{PACKAGE.parent / 'recipes'}/")
@@ -49,7 +49,7 @@ def figures() -> dict[str, Any]:
     The download is the first thing that a process does; what opens is run once before.
     """
     with tempfile.TemporaryDirectory() as root:
-        quiet: dict[str, Any] = {"root": root, "progress": Silent()}
+        quiet: dict[str, Any] = {"root": root, "progress": silent}
         runs: dict[str, Callable[[], Any]] = {
             f"download {DATASET}": lambda: datasets_cli.download(DATASET, **quiet),
             "ExperienceReplay, first": lambda: datasets_cli.ExperienceReplay(DATASET, root=root),

@@ -16,7 +16,7 @@ from tensordict import TensorDict
 
 import datasets_cli
 from datasets_cli import ExperienceReplay, LazyTensorStorage, ReplayBuffer
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 
 LAYOUTS = ("ted", "compact")
 SEEDS = (0, 1, 2)
@@ -63,7 +63,7 @@ def figures() -> dict[str, Any]:
 def installed(root: Path, layout: str) -> Iterator[tuple[str, str]]:
     """Install every demo dataset; yield its id, and the digest of its files and manifest."""
     for record in datasets_cli.list_datasets(family="demo", root=root):
-        datasets_cli.download(record.id, layout=layout, root=root, progress=Silent())
+        datasets_cli.download(record.id, layout=layout, root=root, progress=silent)
         folder = datasets_cli.dataset_path(record.id, root=root).path
         digest = hashlib.sha256()
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):

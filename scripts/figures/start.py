@@ -10,7 +10,7 @@ import tempfile
 import time
 
 import datasets_cli
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 
 DATASET = "demo/door-human"
 REPEAT = 9
@@ -28,7 +28,7 @@ SCRIPTS = {
 def figures() -> dict[str, float]:
     """Return means of whole processes in seconds, each run in turn, and what the last two add."""
     with tempfile.TemporaryDirectory() as root:
-        datasets_cli.download(DATASET, root=root, progress=Silent())
+        datasets_cli.download(DATASET, root=root, progress=silent)
         environment = {**os.environ, "RLDS_HOME": root}
         times: dict[str, list[float]] = {name: [] for name in SCRIPTS}
         for turn in range(REPEAT + 1):  # the first warms the page cache and the byte code

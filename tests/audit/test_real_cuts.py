@@ -15,7 +15,7 @@ from datasets_cli import audit_datasets
 from datasets_cli.audit.rules.registry import RULES
 from datasets_cli.audit.run import audit
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.install.ensure import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.store.arrays import open_arrays
@@ -158,4 +158,4 @@ def test_mazes_of_minari_have_nothing_wrong(name: str, tmp_path: Path) -> None:
 def test_the_steps_of_a_game_of_rl_unplugged_have_nothing_wrong(tmp_path: Path) -> None:
     """Its unclipped rewards are the clipped ones; the recipe says so, and leaves them out."""
     asterix = test_unplugged_real.install(Config(tmp_path), "compact")
-    assert not audit(open_arrays(asterix.folder), RULES, Silent())
+    assert not audit(open_arrays(asterix.folder), RULES, silent)

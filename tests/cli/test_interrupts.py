@@ -17,7 +17,7 @@ import pytest
 
 import datasets_cli
 from datasets_cli.cli.main import main
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.preprocessing import origin
 from tests.support.forked import Forked
 
@@ -175,7 +175,7 @@ def test_an_interrupt_ends_the_workers_too(start: Start) -> None:
 def test_without_stdout_and_stderr_the_exit_code_still_says_it(
     closed: str, call: str, code: int, config: object
 ) -> None:
-    datasets_cli.download("demo/iris", progress=Silent())
+    datasets_cli.download("demo/iris", progress=silent)
     command = f"{sys.executable} -m datasets_cli {call} {closed}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (code, b"", b"")

@@ -16,7 +16,7 @@ from datasets_cli.cli.commands import Rlds
 from datasets_cli.cli.main import main
 from datasets_cli.cli.terminal import table
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.store.cache_root import CacheRoot
 from tests.support.demo_pages import PUBLISHERS, pages
 from tests.support.killed import of_dead
@@ -155,7 +155,7 @@ def test_a_download_of_several_files_leaves_no_line_for_a_file(
 
 def test_what_became_of_a_download_begins_its_own_line(config: Config) -> None:
     screen = in_terminal(["download", "demo/pong"], columns=84, RLDS_HOME=str(config.root))
-    assert any("steps written" in line for line in screen.lines), "a bar was drawn"
+    assert any("transitions written" in line for line in screen.lines), "a bar was drawn"
     assert any(line.startswith("demo/pong: 999 transitions") for line in screen.lines)
 
 
@@ -246,7 +246,7 @@ def test_no_help_has_a_name_of_python(capsys: Capture) -> None:
 
 @pytest.mark.parametrize(("call", "code"), [("info nosuch", 3), ("delete demo/iris", 2)])
 def test_a_stream_that_the_shell_closed_is_no_error(call: str, code: int, config: Config) -> None:
-    datasets_cli.download("demo/iris", progress=Silent())
+    datasets_cli.download("demo/iris", progress=silent)
     command = f"{sys.executable} -m datasets_cli {call} <&- 2>&-"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "")

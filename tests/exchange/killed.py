@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from datasets_cli import DatasetWriter
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 
 ID, NUM_EPISODES = "mine/robot", 40
 
@@ -42,7 +42,7 @@ def episode(number: int) -> dict[str, Any]:
 
 def write(root: Path) -> None:
     """Write all episodes, after those that a killed writer left."""
-    with DatasetWriter(ID, root=root, force=True, progress=Silent()) as writer:
+    with DatasetWriter(ID, root=root, force=True, progress=silent) as writer:
         for number in range(writer.num_episodes, NUM_EPISODES):
             writer.add_episode(episode(number))
 

@@ -20,7 +20,7 @@ from tensordict import TensorDict
 import datasets_cli as rlds
 from datasets_cli import ExperienceReplay, GoalRule, UsageError, create_dataset, traj
 from datasets_cli.catalogue.names import Resolved
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.errors import NoRewards, SourceError, UnknownKey, WrongRows
 from datasets_cli.install.convert import Conversion, convert
 from datasets_cli.parallel.engine import Workers
@@ -390,7 +390,7 @@ def test_a_recipe_says_whether_its_blocks_may_lack_rewards(
     columns = {("observation",): np.arange(3.0)[:, None], ("action",): np.zeros(3)}
     recipe = recipe_of("a", blocks=lambda source: iter([Block(columns)]), has_rewards=has_rewards)
     resolved = Resolved(recipe, "a", CatalogueEntry("a"))
-    made = partial(convert, Conversion(resolved, (), tmp_path / "a"), Silent(), Workers())
+    made = partial(convert, Conversion(resolved, (), tmp_path / "a"), silent, Workers())
     if has_rewards:
         with pytest.raises(SourceError) as caught:
             made()

@@ -10,7 +10,7 @@ import pytest
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.errors import UsageError
 from datasets_cli.sources.disk import make_folder
 from tests.support.origin import Origin
@@ -74,7 +74,7 @@ def test_what_was_below_a_broken_link_is_said_to_be_left_out(
 def test_deleting_a_linked_dataset_removes_the_link_and_not_what_it_leads_to(
     config: Config, tmp_path: Path
 ) -> None:
-    folder = Path(datasets_cli.download(IRIS, progress=Silent(), config=config).datasets[0].path)
+    folder = Path(datasets_cli.download(IRIS, progress=silent, config=config).datasets[0].path)
     elsewhere = folder.rename(tmp_path / "elsewhere")
     names = sorted(elsewhere.rglob("*"))
     folder.symlink_to(elsewhere)

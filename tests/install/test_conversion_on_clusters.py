@@ -11,7 +11,7 @@ import pytest
 
 import datasets_cli
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from tests.install.test_side_by_side import BERKELEY, IDS, digest, published
 from tests.support.clusters import DaskCluster, ray_cluster
 from tests.support.origin import Origin
@@ -35,7 +35,7 @@ def test_clusters_give_the_same_files(config: Config, tmp_path: Path) -> None:
         }
         for name, engine in engines.items():
             there = replace(config, root=tmp_path / name)
-            datasets_cli.download(IDS, verify=False, progress=Silent(), config=there, **engine)
+            datasets_cli.download(IDS, verify=False, progress=silent, config=there, **engine)
             digests[name] = digest(there.root)
             assert not any((there.root / "tmp").iterdir())
     assert digests["here"] == digests["dask"] == digests["ray"]

@@ -18,7 +18,7 @@ from datasets_cli.catalogue import registry
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.errors import UsageError
 from datasets_cli.store import cache_root, content
 from datasets_cli.store.cache_root import CacheRoot
@@ -39,7 +39,7 @@ def install(root: Path, id: str, **arguments: Any) -> Manifest:
     """Install into a new root and return the manifest."""
     config = arguments.pop("config", None) or Config(root)
     found = datasets_cli.download(
-        id, config=replace(config, root=root), progress=Silent(), **arguments
+        id, config=replace(config, root=root), progress=silent, **arguments
     )
     return read_manifest(found.datasets[0].path)
 
@@ -87,7 +87,7 @@ def test_pages_about_a_table_are_known_by_what_they_say_of_its_values(tmp_path: 
 def test_both_layouts_and_a_converted_one_have_one_content(tmp_path: Path) -> None:
     ted = install(tmp_path / "ted", ID, source=str(FILES), layout="ted")
     packed = install(tmp_path / "compact", ID, source=str(FILES), layout="compact")
-    datasets_cli.convert(ID, "ted", config=Config(tmp_path / "compact"), progress=Silent())
+    datasets_cli.convert(ID, "ted", config=Config(tmp_path / "compact"), progress=silent)
     converted = read_manifest(CacheRoot(tmp_path / "compact").dataset(ID))
     assert ted.content == packed.content == converted.content == converted.computed_content()
     assert (packed.layout, converted.layout) == ("compact", "ted")
@@ -142,7 +142,7 @@ def test_a_derived_dataset_is_known_by_parent_function_arguments_and_seed(
     door: str, config: Config
 ) -> None:
     def derived(function: Any, **arguments: Any) -> str:
-        datasets_cli.preprocess(door, function, "it", progress=Silent(), **arguments)
+        datasets_cli.preprocess(door, function, "it", progress=silent, **arguments)
         manifest = read_manifest(CacheRoot(config.root).dataset("derived/it"))
         delete("derived/it", config=config)
         return manifest.content
@@ -158,16 +158,14 @@ def test_a_derived_dataset_is_known_by_parent_function_arguments_and_seed(
     changes: list[dict[str, Any]] = [{"seed": 1}, {"num_frames": 10}, {"chunksize": 100}]
     others = [derived(same, **change) for change in changes]
     assert len({first, derived(other), *others}) == 5
-    datasets_cli.convert(door, "compact", config=config, progress=Silent())
+    datasets_cli.convert(door, "compact", config=config, progress=silent)
     assert derived(same) == first  # the parent's layout is none of its identity
 
 
 def test_a_derived_dataset_says_what_it_was_made_of(
     door: str, config: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    datasets_cli.preprocess(
-        door, lambda batch: batch, "it", seed=7, num_frames=9, progress=Silent()
-    )
+    datasets_cli.preprocess(door, lambda batch: batch, "it", seed=7, num_frames=9, progress=silent)
     parent = read_manifest(CacheRoot(config.root).dataset(door))
     manifest = read_manifest(CacheRoot(config.root).dataset("derived/it"))
     known = {"content": parent.content, "state": "unverified", "layout": "ted"}
@@ -211,16 +209,16 @@ def test_nothing_writes_into_a_committed_dataset(
     replay = ExperienceReplay(DOOR, batch_size=8, num_slices=2)
     replay.sample()
     replay.qlearning_dataset()
-    datasets_cli.preprocess(DOOR, lambda batch: batch, "it", num_workers=1, progress=Silent())
+    datasets_cli.preprocess(DOOR, lambda batch: batch, "it", num_workers=1, progress=silent)
     for options in ({}, {"quick": True}, {"deep": True}):
-        datasets_cli.verify(config=config, progress=Silent(), **options)
+        datasets_cli.verify(config=config, progress=silent, **options)
     datasets_cli.convert(DOOR, layout, config=config)
     datasets_cli.list_datasets()
     datasets_cli.dataset_info(DOOR)
     assert files_of(folder) == before
     monkeypatch.setattr("datasets_cli.install.layout.commit", lambda *_: True)
     datasets_cli.convert(
-        DOOR, "compact" if layout == "ted" else "ted", config=config, progress=Silent()
+        DOOR, "compact" if layout == "ted" else "ted", config=config, progress=silent
     )
     assert files_of(folder) == before
 
@@ -314,7 +312,7 @@ def test_a_report_that_cannot_be_kept_is_still_shown(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("datasets_cli.verbs.verify.save_table", refuse)
-    (found,) = datasets_cli.verify(door, deep=True, progress=Silent())
+    (found,) = datasets_cli.verify(door, deep=True, progress=silent)
     assert found.report is not None
     assert "the report is not kept" in caplog.text
 
@@ -324,14 +322,14 @@ def test_a_root_that_an_argument_names_and_is_made_is_said(
     is_given: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     root = tmp_path / "typo"
     if not is_given:
         monkeypatch.setenv("RLDS_HOME", str(root))
     for _ in range(2):
         ExperienceReplay("demo/iris", root=root if is_given else None, batch_size=2)
-    assert caplog.text.count(f"{root} does not exist") == is_given
+    assert capsys.readouterr().err.count(f"{root} does not exist") == is_given
 
 
 @pytest.mark.parametrize("target", [None, "file", "nowhere", "iris"])

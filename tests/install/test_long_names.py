@@ -11,7 +11,7 @@ import pytest
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.errors import IntegrityError, UsageError
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.sources.download import fetch
@@ -89,7 +89,7 @@ def test_the_longest_file_name_is_downloaded(config: Config, tmp_path: Path) -> 
         url = origin.put("file", b"rows")
         origin.script("file", Fault(cut=2))
         http = Http(config, backoff_seconds=0.001)
-        found = fetch(Resource((url,), name), tmp_path, http, Silent())
+        found = fetch(Resource((url,), name), tmp_path, http, silent)
     assert found.path.read_bytes() == b"rows"
     assert listing(tmp_path) == [name, f"{name}.json"]
 

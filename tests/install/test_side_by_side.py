@@ -20,11 +20,11 @@ import datasets_cli
 from datasets_cli import recipes
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.errors import DiskFull, PartialFailure, RldsError
 from datasets_cli.install.convert import ConversionNeeds
 from datasets_cli.install.fetch import Room
-from datasets_cli.install.installation import Screen, Threads
+from datasets_cli.install.installation import SharedProgress, Threads
 from datasets_cli.install.options import FailedDataset, InstalledDataset
 from datasets_cli.parallel.cluster import TOKEN
 from datasets_cli.sources.http import HostLimits, Http
@@ -32,8 +32,8 @@ from datasets_cli.sources.partial_download import PartialDownload
 from datasets_cli.store.cache_root import CacheRoot
 from tests.catalogue.conftest import clear
 from tests.support.d4rl_files import save, steps
+from tests.support.events import Events
 from tests.support.origin import Fault, Origin, Stall
-from tests.support.told import Told
 
 BERKELEY = "http://rail.eecs.berkeley.edu/datasets/offline_rl/"
 FILES = {
@@ -77,19 +77,19 @@ def download(
     config: Config, workers: int, on_result: Callable[[list[str]], None] | None = None
 ) -> list[str]:
     """Download all; return the ids as they were done."""
-    told: list[str] = []
+    ids: list[str] = []
 
-    def tell(result: InstalledDataset | FailedDataset) -> None:
-        told.append(result.id)
+    def add(result: InstalledDataset | FailedDataset) -> None:
+        ids.append(result.id)
         if on_result:
-            on_result(told)
+            on_result(ids)
 
     found = datasets_cli.download(
-        IDS, verify=False, num_workers=workers, on_result=tell, progress=Silent(), config=config
+        IDS, verify=False, num_workers=workers, on_result=add, progress=silent, config=config
     )
     assert [dataset.id for dataset in found.datasets] == IDS
-    assert sorted(told) == sorted(IDS)
-    return told
+    assert sorted(ids) == sorted(IDS)
+    return ids
 
 
 def test_any_number_of_workers_gives_the_same_files(config: Config, tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_a_dataset_that_is_done_is_told_before_slower_ones(config: Config, origi
     stall = Stall()
     origin.script(FILES[IDS[0]], Fault(stall=stall))
 
-    def release(told: list[str]) -> None:
-        if len(told) == len(IDS) - 1:
+    def release(done: list[str]) -> None:
+        if len(done) == len(IDS) - 1:
             stall.release.set()
 
     assert download(config, 2, release)[-1] == IDS[0]
@@ -118,15 +118,15 @@ def test_one_that_fails_is_named_and_the_others_are_installed(
     config: Config, origin: Origin
 ) -> None:
     origin.always(FILES[IDS[1]], Fault(body=b"\x89HDF\r\n\x1a\n" + bytes(1000)))
-    told: list[InstalledDataset | FailedDataset] = []
+    done: list[InstalledDataset | FailedDataset] = []
     with pytest.raises(PartialFailure, match=f"1 of 4 datasets failed: {IDS[1]}") as caught:
         datasets_cli.download(
-            IDS, verify=False, num_workers=2, on_result=told.append, config=config
+            IDS, verify=False, num_workers=2, on_result=done.append, config=config
         )
     results = caught.value.results
     assert [dataset.id for dataset in results.datasets] == [IDS[0], *IDS[2:]]
     (failure,) = results.failures
-    assert failure.id == IDS[1] and IDS[1] in str(failure.error) and len(told) == 4
+    assert failure.id == IDS[1] and IDS[1] in str(failure.error) and len(done) == 4
     assert not any((config.root / "tmp").iterdir())
 
 
@@ -247,18 +247,18 @@ def test_a_signal_before_a_thread_has_begun_ends_the_run(monkeypatch: pytest.Mon
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(threading.Thread, "start", interrupted)
-        with Threads(Screen(Silent())) as threads:
-            next(threads.outcomes(["a"], lambda *_: pytest.fail("it began"), 1))
+        with Threads(SharedProgress(silent)) as threads:
+            next(threads.outcomes(["a"], lambda _: pytest.fail("it began"), 1))
 
 
 def test_a_worker_that_is_killed_is_named_and_its_dataset_is_tried_again(
     config: Config, fragile: Path
 ) -> None:
     (fragile / "a.kills").write_text("1")
-    told = Told()
-    found = datasets_cli.download("fragile/*", num_workers=2, progress=told, config=config)
+    events = Events()
+    found = datasets_cli.download("fragile/*", num_workers=2, progress=events, config=config)
     assert [dataset.num_transitions for dataset in found.datasets] == [3999, 3999]
-    (note,) = told.notes
+    (note,) = events.notes
     assert "the worker of fragile/a was killed by SIGKILL" in note
     assert not any((config.root / "tmp").iterdir())
 
@@ -268,7 +268,7 @@ def test_a_dataset_that_kills_every_worker_fails_and_the_others_are_installed(
 ) -> None:
     (fragile / "a.kills").write_text("3")
     with pytest.raises(PartialFailure) as caught:
-        datasets_cli.download("fragile/*", num_workers=1, progress=Silent(), config=config)
+        datasets_cli.download("fragile/*", num_workers=1, progress=silent, config=config)
     (failure,) = caught.value.results.failures
     assert "fragile/a: the last one was killed by SIGKILL" in (message := str(failure.error))
     assert "What has been downloaded is kept" in message
@@ -282,22 +282,22 @@ def test_a_dataset_without_room_beside_the_others_waits_for_them(
 ) -> None:
     free = SimpleNamespace(total=1 << 40, free=100)
     monkeypatch.setattr("datasets_cli.sources.disk.shutil.disk_usage", lambda path: free)
-    root, room, told, order = CacheRoot(config.root), Room(), Told(), []
+    root, room, events, order = CacheRoot(config.root), Room(), Events(), []
 
     def second() -> None:
-        with room.reserved(root, "second", 60, told):
+        with room.reserved(root, "second", 60, events):
             order.append("second")
 
-    with room.reserved(root, "first", 60, told), room.reserved(root, "small", 40, told):
+    with room.reserved(root, "first", 60, events), room.reserved(root, "small", 40, events):
         thread = threading.Thread(target=second)
         thread.start()
-        while not told.notes:
+        while not events.notes:
             time.sleep(0.01)
         order.append("first")
     thread.join()
-    assert order == ["first", "second"] and "second waits for room on the disk" in told.notes[0]
+    assert order == ["first", "second"] and "second waits for room on the disk" in events.notes[0]
     with pytest.raises(DiskFull, match="third needs about 101 bytes"):
-        room.reserved(root, "third", 101, told).__enter__()
+        room.reserved(root, "third", 101, events).__enter__()
 
 
 def test_a_worker_that_does_not_see_the_files_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import datasets_cli
 from datasets_cli import ExperienceReplay
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.errors import DatasetNotInstalled, UsageError
 from datasets_cli.sources.resource import Digests
 from tests.conftest import DEMO
@@ -30,7 +30,7 @@ Capture = pytest.CaptureFixture[str]
 def source(config: Config, tmp_path: Path) -> Path:
     """A folder whose files are installed."""
     folder = Path(shutil.copytree(FILES, tmp_path / "files"))
-    datasets_cli.download(ID, source=folder, progress=Silent())
+    datasets_cli.download(ID, source=folder, progress=silent)
     return folder
 
 
@@ -84,12 +84,12 @@ def test_nothing_is_hashed_where_sizes_differ(
     longer(source / "metadata.json")
     monkeypatch.setattr(Digests, "read", lambda *_: pytest.fail("a file is read"))
     with pytest.raises(UsageError, match="bytes, not"):
-        datasets_cli.download(ID, source=source, progress=Silent())
+        datasets_cli.download(ID, source=source, progress=silent)
 
 
 def test_force_installs_the_other_files(source: Path) -> None:
     longer(source / "metadata.json")
-    datasets_cli.download(ID, source=source, force=True, progress=Silent())
+    datasets_cli.download(ID, source=source, force=True, progress=silent)
     assert datasets_cli.plan_download(ID, source=source)[0].installed
 
 
@@ -118,7 +118,7 @@ def test_what_was_derived_has_no_source(
     made = ["--fn", "same_rows:same", "--out", "same", "--workers", "0"]
     assert main(["preprocess", ID, *made]) == 0
     with pytest.raises(UsageError, match=f"installed from {ID}, from which it was derived"):
-        datasets_cli.download("derived/same", source=source, progress=Silent())
+        datasets_cli.download("derived/same", source=source, progress=silent)
 
 
 def test_files_below_a_url_are_compared_too(
@@ -165,7 +165,7 @@ def test_a_folder_has_the_files_of_several_datasets(config: Config, tmp_path: Pa
     ids = [f"d4rl/{cut.name}" for cut in cuts]
     for cut in cuts:
         cut.lay_out(tmp_path / "datasets")
-    call = {"source": tmp_path / "datasets", "verify": False, "progress": Silent()}
+    call = {"source": tmp_path / "datasets", "verify": False, "progress": silent}
     installed = datasets_cli.download(ids, **call).datasets
     assert [each.id for each in installed] == ids
     assert [each.num_transitions for each in installed] == [
@@ -179,7 +179,7 @@ def test_a_folder_has_the_files_of_several_datasets(config: Config, tmp_path: Pa
 def test_a_dataset_of_one_file_is_read_from_that_file(config: Config, tmp_path: Path) -> None:
     cut = CUTS["hopper-medium-v0"]
     path = Path(shutil.copyfile(cut.path, tmp_path / "of any name.h5"))
-    call = {"source": path, "verify": False, "progress": Silent()}
+    call = {"source": path, "verify": False, "progress": silent}
     for _ in range(2):  # the second time it is compared
         datasets_cli.download("d4rl/hopper-medium-v0", **call)
     (resource,) = datasets_cli.dataset_info("d4rl/hopper-medium-v0").manifest.resources

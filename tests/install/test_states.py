@@ -18,7 +18,7 @@ import datasets_cli
 from datasets_cli import ExperienceReplay, open_storage
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.errors import UnverifiedDataset
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest, write_manifest
@@ -149,7 +149,7 @@ def test_preprocessing_warns_of_what_comes_of_it_and_no_worker_does(
     door: str, module: str, shown: list[warnings.WarningMessage], workers: int
 ) -> None:
     same = importlib.import_module(module).same
-    datasets_cli.preprocess(door, same, "same", num_workers=workers, progress=Silent())
+    datasets_cli.preprocess(door, same, "same", num_workers=workers, progress=silent)
     (found,) = shown
     assert "derived/same is unverified" in str(found.message)
     assert f"it is derived from {door}, whose raw files are not known" in str(found.message)

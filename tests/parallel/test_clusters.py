@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from tensordict import TensorDict
 
 import datasets_cli
 from datasets_cli import ExperienceReplay
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import File, Note, Rows
 from datasets_cli.errors import RldsError
 from datasets_cli.store.manifest import read_manifest
 from tests.support.clusters import DaskCluster, ray_cluster
+from tests.support.events import Events
 
 pytestmark = pytest.mark.slow
 
@@ -106,20 +107,15 @@ def test_a_function_that_raises_on_a_cluster_is_named_by_its_line_and_trajectory
     assert not (tmp_path / "out").exists()
 
 
-class Told(Silent):
-    """Keeps notes, and calls a function once, when the first rows are done."""
+class Kills:
+    """A progress that kills a cluster once, when the first rows are done."""
 
-    def __init__(self, then: Callable[[], object] = lambda: None) -> None:
-        self.notes: list[str] = []
-        self._then: Callable[[], object] | None = then
+    def __init__(self, cluster: DaskCluster) -> None:
+        self._clusters = [cluster]
 
-    def writing(self, num_transitions: int) -> None:
-        if num_transitions and self._then:
-            then, self._then = self._then, None
-            then()
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
+    def __call__(self, event: File | Rows | Note) -> None:
+        if isinstance(event, Rows) and event.done and self._clusters:
+            self._clusters.pop().kill()
 
 
 def made(door: str, out: str, mark: Path, **arguments: Any) -> dict[str, Any]:
@@ -137,7 +133,7 @@ def test_lost_workers_and_a_lost_scheduler_of_dask_change_no_byte(
         engine: Any = {"engine": "dask", "address": cluster.address}
         lost = rf"The scheduler of Dask at {cluster.address} was lost.*What is done is kept"
         with pytest.raises(RldsError, match=lost):
-            made(door, "out", mark, progress=Told(cluster.kill), **engine)
+            made(door, "out", mark, progress=Kills(cluster), **engine)
         cluster.start()
         found = made(door, "out", mark, **engine)
     assert mark.exists() and found == made(door, "alone", mark)
@@ -146,10 +142,10 @@ def test_lost_workers_and_a_lost_scheduler_of_dask_change_no_byte(
 def test_a_lost_worker_of_ray_is_told_and_changes_no_byte(
     door: str, tmp_path: Path, ray: None
 ) -> None:
-    told, mark = Told(), tmp_path / "killed"
-    found = made(door, "out", mark, progress=told, engine="ray")
+    events, mark = Events(), tmp_path / "killed"
+    found = made(door, "out", mark, progress=events, engine="ray")
     assert mark.exists() and found == made(door, "alone", mark)
-    assert [note.partition(" died")[0] for note in told.notes] == [
+    assert [note.partition(" died")[0] for note in events.notes] == [
         "the worker of rows 598 to 896 of d4rl/door-human-v0 (trajectory 2)"
     ]
 

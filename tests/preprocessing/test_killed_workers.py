@@ -16,7 +16,7 @@ from datasets_cli import ExperienceReplay
 from datasets_cli.errors import RldsError
 from datasets_cli.preprocessing.function import RowFunction
 from datasets_cli.store.manifest import read_manifest
-from tests.support.told import Told
+from tests.support.events import Events
 
 
 def dies_at(first_actions: list[bytes], marks: Path, times: int = 1) -> RowFunction:
@@ -46,13 +46,13 @@ def files(dataset: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("count", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_killed_workers_are_told_and_change_no_byte(count: int, door: str, tmp_path: Path) -> None:
-    fatal, told = random.sample(starts(door, 50), count), Told()
+    fatal, events = random.sample(starts(door, 50), count), Events()
     options: dict[str, Any] = {"per": "transition", "chunksize": 50}
     found = datasets_cli.preprocess(
-        door, dies_at(fatal, tmp_path), "out", num_workers=2, progress=told, **options
+        door, dies_at(fatal, tmp_path), "out", num_workers=2, progress=events, **options
     )
-    assert len(list(tmp_path.glob("*-0"))) == len(told.notes) == count
-    assert told.notes[0].startswith("the worker of rows ")
+    assert len(list(tmp_path.glob("*-0"))) == len(events.notes) == count
+    assert events.notes[0].startswith("the worker of rows ")
     assert files(found) == files(
         datasets_cli.preprocess(door, dies_at([], tmp_path), "alone", **options)
     )

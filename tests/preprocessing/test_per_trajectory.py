@@ -15,8 +15,8 @@ from datasets_cli import create_dataset, preprocess, preprocess_columns
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError, WrongRows
 from datasets_cli.store.dataset import open_dataset
+from tests.support.events import Events
 from tests.support.refusals import refused
-from tests.support.told import Told
 
 LENGTHS = [50, 1, 7, 42, 50]
 ID = "mine/ones"
@@ -95,19 +95,19 @@ def network(batch: TensorDict) -> TensorDict:
 def test_a_function_that_tells_trajectories_apart_may_have_several(
     source: str, config: Config, function: Callable[..., Any]
 ) -> None:
-    told = Told()
-    preprocess(source, function, "out", progress=told, config=config)
+    events = Events()
+    preprocess(source, function, "out", progress=events, config=config)
     assert function is network or np.array_equal(column(config, "out"), TO_GO)
-    assert not told.notes
+    assert not events.notes
 
 
 def test_a_random_function_is_noted_once_and_not_refused(source: str, config: Config) -> None:
     def noisy(batch: TensorDict) -> TensorDict:
         return TensorDict({"noise": torch.rand(len(batch))}, batch.batch_size)
 
-    told = Told()
-    preprocess(source, noisy, "out", chunksize=51, progress=told, config=config)
-    assert len(told.notes) == 1 and "random" in told.notes[0]
+    events = Events()
+    preprocess(source, noisy, "out", chunksize=51, progress=events, config=config)
+    assert len(events.notes) == 1 and "random" in events.notes[0]
     assert len(preprocess_columns(source, noisy, "out", config=config).notes) == 1
     for chunksize in (51, 500):  # each trajectory has its own seed
         preprocess(

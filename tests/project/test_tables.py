@@ -18,7 +18,7 @@ import pytest
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import File, Note, Rows
 from datasets_cli.errors import DatasetNotInstalled, PartialFailure
 from datasets_cli.project import statistics, tables
 from datasets_cli.project.results import PreprocessResults
@@ -48,15 +48,17 @@ def kept(config: Config) -> list[str]:
     return [id for id in DEMOS if load_summary(CacheRoot(config.root), contents[id])]
 
 
-class Waiting(Silent):
+class Waiting:
     """Knows that a process was told to wait for another one."""
 
     def __init__(self) -> None:
         self.said = threading.Event()
 
-    def note(self, text: str) -> None:
-        assert text.startswith("waiting for another process that works on the tables of demo/")
-        self.said.set()
+    def __call__(self, event: File | Rows | Note) -> None:
+        if isinstance(event, Note):
+            text = "waiting for another process that works on the tables of demo/"
+            assert event.text.startswith(text)
+            self.said.set()
 
 
 def made_twice_at_once(

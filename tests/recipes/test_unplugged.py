@@ -13,7 +13,7 @@ from PIL import Image
 
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Progress, Silent
+from datasets_cli.core.progress import Progress, silent
 from datasets_cli.errors import SourceError
 from datasets_cli.install.installation import stage
 from datasets_cli.parallel.engine import Workers
@@ -24,7 +24,7 @@ from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import write_manifest
 from tests.support import unplugged_files as files
-from tests.support.told import Told
+from tests.support.events import Events
 from tests.support.unplugged_files import Shards, cut, episodes, expected, in_shards
 from tests.support.user_recipe import recipe_of
 from tests.support.values import assert_same, everything
@@ -48,7 +48,7 @@ def install(config: Config, tmp_path: Path) -> Install:
         shards: Shards | list[bytes],
         layout: str | None = None,
         workers: int = 0,
-        progress: Progress | None = None,
+        progress: Progress = silent,
         recipe: Recipe = RECIPE,
     ) -> Dataset:
         raw = []
@@ -61,7 +61,7 @@ def install(config: Config, tmp_path: Path) -> Install:
             raw.append(verify(resource, tmp_path / resource.filename, "", digests))
         resolved, root = Resolved(recipe, "run", CatalogueEntry("run")), CacheRoot(config.root)
         manifest, folder = stage(
-            resolved, raw, root, layout, progress or Silent(), Workers(num_workers=workers)
+            resolved, raw, root, layout, progress, Workers(num_workers=workers)
         )
         write_manifest(folder, manifest)
         return open_dataset(folder)
@@ -130,11 +130,11 @@ def test_an_episode_at_the_limit_of_steps_is_truncated_whatever_its_discount_say
     monkeypatch.setattr("datasets_cli.recipes.atari_dqn.unplugged_episode.MAX_EPISODE_STEPS", 139)
     some = episodes()[1:3]
     assert (len(some[0].actions), some[0].terminated) == (139, True)
-    progress = Told()
-    dataset = install(in_shards(some), progress=progress)
+    events = Events()
+    dataset = install(in_shards(some), progress=events)
     assert_same(everything(dataset), expected([cut(some[0], 139), some[1]]))
     assert dataset.manifest.metadata["episodes_at_step_limit"] == 1
-    assert progress.notes[0].startswith("test/run: 1 episodes of 27,000 steps are truncated")
+    assert events.notes[0].startswith("test/run: 1 episodes of 27,000 steps are truncated")
 
 
 def test_the_episodes_numbers_and_returns_lie_beside_the_data(install: Install) -> None:
@@ -160,9 +160,9 @@ def test_the_episodes_numbers_and_returns_lie_beside_the_data(install: Install) 
 def test_episodes_out_of_their_order_are_kept_and_named(install: Install) -> None:
     some = episodes()[1:4]
     shards = [[files.features_of(episode, 0, 5 - n) for n, episode in enumerate(some)]]
-    progress = Told()
-    assert_same(everything(install(shards, progress=progress)), expected(some))
-    assert "not the order of their numbers: see run_2-00000-of-00050, record 1" in progress.notes[0]
+    events = Events()
+    assert_same(everything(install(shards, progress=events)), expected(some))
+    assert "not the order of their numbers: see run_2-00000-of-00050, record 1" in events.notes[0]
 
 
 def test_frames_in_png_files_of_another_mode_are_converted_and_counted(install: Install) -> None:
@@ -171,9 +171,9 @@ def test_frames_in_png_files_of_another_mode_are_converted_and_counted(install: 
     frames = shards[2][0]["observations"]
     frames[0], frames[1] = (in_mode(some[1].frames[step], "P") for step in (0, 1))
     frames[5] = in_mode(some[1].frames[5], "RGB")
-    progress = Told()
-    assert_same(everything(install(shards, progress=progress)), expected(some))
-    assert [note for note in progress.notes if ": unchecked: " not in note] == [
+    events = Events()
+    assert_same(everything(install(shards, progress=events)), expected(some))
+    assert [note for note in events.notes if ": unchecked: " not in note] == [
         "test/run: 3 frames are not 8-bit grey PNG files, and are converted to the greys they show "
         "(8-bit RGB: 1; 8-bit palette: 2)"
     ]

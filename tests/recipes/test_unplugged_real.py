@@ -9,7 +9,7 @@ import pytest
 
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.install.installation import stage
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.recipe import CatalogueEntry
@@ -46,7 +46,7 @@ def install(config: Config, layout: str, workers: int = 0) -> Dataset:
     raw = verify(Resource((), ASTERIX.name), ASTERIX, "", digests)
     resolved = Resolved(RECIPE, "asterix", CatalogueEntry("asterix"))
     root = CacheRoot(config.root)
-    manifest, folder = stage(resolved, [raw], root, layout, Silent(), Workers(num_workers=workers))
+    manifest, folder = stage(resolved, [raw], root, layout, silent, Workers(num_workers=workers))
     write_manifest(folder, manifest)
     return open_dataset(folder)
 

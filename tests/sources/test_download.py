@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import pytest
 
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import File, Note, Rows, silent
 from datasets_cli.errors import (
     AccessError,
     DiskFull,
@@ -29,6 +29,7 @@ from datasets_cli.errors import (
 from datasets_cli.sources.download import fetch
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.resource import HDF5_MAGIC, Content, RawFile, Resource
+from tests.support.events import Events
 from tests.support.origin import Fault, Origin, Stall, closed_port_url, redirect
 
 DATA = HDF5_MAGIC + bytes(range(256)) * 800
@@ -36,14 +37,6 @@ OTHER = HDF5_MAGIC + bytes(reversed(range(256))) * 800
 SIZE = len(DATA)
 CUT = 100_000
 REST = f"bytes={CUT}-"
-
-
-class Seen(Silent):
-    def __init__(self) -> None:
-        self.done: list[int] = []
-
-    def fetching(self, filename: str, done: int, total: int | None) -> None:
-        self.done.append(done)
 
 
 class Client:
@@ -55,7 +48,7 @@ class Client:
         self.folder = folder
         self.path = folder / "file.bin"
         self.part = folder / "file.bin.part"
-        self.seen = Seen()
+        self.events = Events()
         self.read_timeout = 10.0
 
     def resource(self, *urls: str, **fields: object) -> Resource:
@@ -69,7 +62,7 @@ class Client:
             timeout_seconds=(2.0, self.read_timeout),
         )
         resource = self.resource(*urls, **fields)
-        return fetch(resource, self.folder, http, self.seen, accept_any=any)
+        return fetch(resource, self.folder, http, self.events, accept_any=any)
 
     def leave_part(self, data: bytes, **note: object) -> None:
         """Lay down what a killed run left."""
@@ -101,7 +94,7 @@ def sha256(data: bytes) -> str:
 PINNED = {"size": SIZE, "checksums": {"sha256": sha256(DATA)}}
 
 
-class Writer(Silent):
+class Writer:
     """A fetch in another thread, which is held up after its first block until it may finish."""
 
     def __init__(self, client: Client) -> None:
@@ -114,8 +107,8 @@ class Writer(Silent):
         self.thread.start()
         self.has_written.wait()
 
-    def fetching(self, filename: str, done: int, total: int | None) -> None:
-        if done:
+    def __call__(self, event: File | Rows | Note) -> None:
+        if isinstance(event, File) and event.done:
             self.has_written.set()
 
     def finish(self) -> RawFile:
@@ -170,7 +163,7 @@ def test_completed_file_that_is_no_longer_accepted_is_fetched_again(
 
 def test_file_in_a_folder_of_its_own_is_laid_there(client: Client, origin: Origin) -> None:
     resource = Resource((origin.url + "file.bin",), "data/main/file.bin")
-    raw = fetch(resource, client.folder, Http(client.config), Silent())
+    raw = fetch(resource, client.folder, Http(client.config), silent)
     assert raw.path == client.folder / "data/main/file.bin"
     assert raw.path.read_bytes() == DATA
 
@@ -232,7 +225,7 @@ def test_server_without_ranges_sends_the_whole_file_again(client: Client, origin
     origin.script("file.bin", Fault(cut=CUT), Fault(ignore_range=True))
     assert client.fetch(**PINNED).path.read_bytes() == DATA
     assert origin.ranges("file.bin") == [None, REST]
-    assert min(client.seen.done[2:]) < CUT  # the count began anew
+    assert min(client.events.bytes[2:]) < CUT  # the count began anew
 
 
 def test_changed_file_is_fetched_whole(client: Client, origin: Origin) -> None:
@@ -254,8 +247,8 @@ def test_part_of_one_mirror_outlives_the_failure_of_another(client: Client, orig
 def test_progress_counts_every_byte_once(client: Client, origin: Origin) -> None:
     origin.script("file.bin", Fault(cut=CUT), Fault(cut=50_000))
     client.fetch(**PINNED)
-    assert client.seen.done == sorted(set(client.seen.done))
-    assert client.seen.done[-1] == SIZE
+    assert client.events.bytes == sorted(set(client.events.bytes))
+    assert client.events.bytes[-1] == SIZE
 
 
 def test_second_writer_without_locks_continues_and_the_first_one_is_done_too(
@@ -292,7 +285,7 @@ def test_other_size_than_the_catalogue_is_refused_before_the_body(
     with pytest.raises(IntegrityError) as caught:
         client.fetch(**PINNED)
     assert (caught.value.expected, caught.value.found) == (SIZE, SIZE + longer)
-    assert (len(origin.requests), client.names(), client.seen.done) == (1, [], [0])
+    assert (len(origin.requests), client.names(), client.events.bytes) == (1, [], [0])
 
 
 def test_body_that_is_longer_than_the_file_is_stopped(client: Client, origin: Origin) -> None:
@@ -300,7 +293,7 @@ def test_body_that_is_longer_than_the_file_is_stopped(client: Client, origin: Or
     with pytest.raises(IntegrityError) as caught:
         client.fetch(**PINNED)
     assert caught.value.expected == SIZE
-    assert max(client.seen.done) <= SIZE
+    assert max(client.events.bytes) <= SIZE
     assert client.names() == []
 
 
@@ -471,14 +464,14 @@ import resource, sys
 from pathlib import Path
 from datasets_cli.config import load_config
 from datasets_cli.errors import DiskFull
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.sources.download import fetch
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.resource import Resource
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
 try:
-    fetch(Resource((sys.argv[1],), "file.bin"), Path(sys.argv[2]), Http(load_config()), Silent())
+    fetch(Resource((sys.argv[1],), "file.bin"), Path(sys.argv[2]), Http(load_config()), silent)
 except DiskFull as error:
     print(error)
     sys.exit(error.exit_code)
@@ -511,4 +504,4 @@ def test_file_that_will_not_fit_is_refused_before_its_body(
         client.fetch()
     assert (caught.value.exit_code, caught.value.expected) == (7, SIZE)
     assert "root=" in str(caught.value.advice)
-    assert (client.names(), client.seen.done) == ([], [0])
+    assert (client.names(), client.events.bytes) == ([], [0])

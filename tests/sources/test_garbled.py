@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from datasets_cli.config import Config, load_config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.errors import NetworkError, RldsError, SourceError
 from datasets_cli.sources.buckets import list_objects
 from datasets_cli.sources.download import fetch
@@ -50,7 +50,7 @@ def http(config: Config) -> Http:
 
 def get(origin: Origin, http: Http, folder: Path, **fields: Any) -> bytes:
     resource = Resource((origin.url + "file.bin",), "file.bin", **fields)
-    return fetch(resource, folder, http, Silent()).path.read_bytes()
+    return fetch(resource, folder, http, silent).path.read_bytes()
 
 
 # --- numbers ------------------------------------------------------------------------------------
@@ -309,4 +309,4 @@ def test_whatever_a_server_answers_is_data_or_an_error_of_ours(
     with suppress(RldsError):
         http.has(raw.url)
     with suppress(RldsError), TemporaryDirectory(dir=tmp_path) as folder:
-        fetch(Resource((raw.url,), "file"), Path(folder), http, Silent())
+        fetch(Resource((raw.url,), "file"), Path(folder), http, silent)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.errors import NetworkError
 from datasets_cli.sources.download import fetch
 from datasets_cli.sources.http import Http
@@ -54,7 +54,7 @@ def test_a_download_asks_each_host_once_more_and_says_what_helps(
 ) -> None:
     urls = ("http://one.invalid/a", "http://two.invalid/a")
     with pytest.raises(NetworkError) as caught:
-        fetch(Resource(urls, "a"), tmp_path, http, Silent())
+        fetch(Resource(urls, "a"), tmp_path, http, silent)
     assert asked == ["one.invalid"] * 2 + ["two.invalid"] * 2
     for words in (*urls, "source=", "RLDS_OFFLINE", "RLDS_MIRRORS"):
         assert str(caught.value).count(words) == 1, words

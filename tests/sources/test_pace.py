@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.errors import NetworkError
 from datasets_cli.sources.download import fetch
 from datasets_cli.sources.http import TIMEOUT_SECONDS, Http
@@ -55,7 +55,7 @@ def impatient(config: Config, retries: int = 1, connect_seconds: float = 10.0) -
 
 
 def get(http: Http, folder: Path, *urls: str) -> bytes:
-    return fetch(Resource(urls, "file.bin"), folder, http, Silent()).path.read_bytes()
+    return fetch(Resource(urls, "file.bin"), folder, http, silent).path.read_bytes()
 
 
 @pytest.mark.parametrize("fault", SLOW)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.errors import NetworkError, RldsError, UsageError, public_text, public_url
 from datasets_cli.sources.download import fetch
 from datasets_cli.sources.http import Http
@@ -125,12 +125,12 @@ def test_a_source_with_a_secret_is_known_again_by_its_validator(
     for name in NAMES:
         data = (FILES / name).read_bytes()
         origin.put(f"f/{name}{TOKEN}", data, etag='"1"')
-    datasets_cli.download(ID, source=source, progress=Silent())
+    datasets_cli.download(ID, source=source, progress=silent)
     origin.put(f"f/{NAMES[1]}{TOKEN}", data.replace(b"0", b"1"), etag='"1"')
-    datasets_cli.download(ID, source=source, progress=Silent())
+    datasets_cli.download(ID, source=source, progress=silent)
     origin.put(f"f/{NAMES[1]}{TOKEN}", data.replace(b"0", b"1"), etag='"2"')
     with pytest.raises(UsageError, match=r"metadata\.json has sha256"):
-        datasets_cli.download(ID, source=source, progress=Silent())
+        datasets_cli.download(ID, source=source, progress=silent)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_mirror_or_redirect_with_a_secret_leaves_none(
     http = Http(load_config(mirrors=mirrors), retries=1, backoff_seconds=0.001)
     text = ""
     try:
-        raw = fetch(Resource((url,), "file.bin"), config.root, http, Silent())
+        raw = fetch(Resource((url,), "file.bin"), config.root, http, silent)
         text = json.dumps(raw.to_json())
     except RldsError as error:
         text = f"{error!r} {error.to_json()}"

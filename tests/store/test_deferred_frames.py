@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.config import Config, load_config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.errors import DiskFull, RldsError, SourceError
 from datasets_cli.install.installation import stage
 from datasets_cli.parallel.engine import Workers
@@ -57,7 +57,7 @@ def install(
 ) -> tuple[Rows, Any]:
     resolved = Resolved(recipe, "steps", CatalogueEntry("steps"))
     manifest, folder = stage(
-        resolved, [], CacheRoot(config.root), layout, Silent(), Workers(num_workers=workers)
+        resolved, [], CacheRoot(config.root), layout, silent, Workers(num_workers=workers)
     )
     write_manifest(folder, manifest)
     return everything(open_dataset(folder)), manifest

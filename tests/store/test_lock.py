@@ -13,20 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import Progress, log_notes
 from datasets_cli.errors import LockedError, NotWritable
 from datasets_cli.store import lock
 from datasets_cli.store.lock import dest_locked, locked
-
-
-class Notes(Silent):
-    """What a person is told."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.texts.append(text)
+from tests.support.events import Events
 
 
 @pytest.fixture
@@ -49,19 +40,19 @@ def test_a_lock_file_that_somebody_else_removed_is_no_error(tmp_path: Path) -> N
 
 
 def test_a_held_lock_is_an_error_after_the_time_limit(path: Path) -> None:
-    notes = Notes()
+    events = Events()
     with locked(path, "d4rl/x", 0):
         begun = time.monotonic()
         with (
             pytest.raises(LockedError) as caught,
-            locked(path, "d4rl/x", 0.2, notes),
+            locked(path, "d4rl/x", 0.2, events),
         ):
             pass
         assert time.monotonic() - begun >= 0.2
         assert path.exists()  # it is the holder's
     assert caught.value.path == path
     assert caught.value.expected == "the lock within 0.2 s"
-    assert notes.texts == []  # a moment is not worth a word
+    assert events.notes == []  # a moment is not worth a word
 
 
 def test_a_lock_that_cannot_be_made_is_not_waited_for() -> None:
@@ -78,20 +69,20 @@ def test_who_waits_says_so_once_and_then_works(
     monkeypatch.setattr(lock, "QUIET_SECONDS", 0.1)
     done = []
 
-    def wait(notes: Notes | None) -> None:
-        with locked(path, "d4rl/x", 60, notes):
-            done.append(notes)
+    def wait(progress: Progress) -> None:
+        with locked(path, "d4rl/x", 60, progress):
+            done.append(progress)
 
-    notes = Notes()
+    events = Events()
     with caplog.at_level(logging.WARNING), ThreadPoolExecutor(2) as pool:
         with locked(path, "d4rl/x", 0):
-            waiting = [pool.submit(wait, notes), pool.submit(wait, None)]
+            waiting = [pool.submit(wait, each) for each in (events, log_notes)]
             time.sleep(0.4)
             assert done == []
         for future in waiting:
             future.result(30)
     text = "waiting for another process that works on d4rl/x (RLDS_LOCK_TIMEOUT: 60 s)"
-    assert notes.texts == [text]
+    assert events.notes == [text]
     assert [record.getMessage() for record in caplog.records] == [text]
 
 

@@ -12,7 +12,7 @@ import torch
 
 import datasets_cli
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.schema.mapped_bytes import map_descriptor
 from datasets_cli.schema.mapping import map_file
 from datasets_cli.store.dataset import Dataset, open_dataset
@@ -40,7 +40,7 @@ def open_many(_: object, folder: Path, count: int) -> tuple[int, list[int]]:
 def test_two_hundred_datasets_are_open_with_256_descriptors(
     id: str, layout: str, config: Config
 ) -> None:
-    done = datasets_cli.download(id, layout=layout, progress=Silent(), config=config)
+    done = datasets_cli.download(id, layout=layout, progress=silent, config=config)
     child = Child("spawn", open_many, Path(done.datasets[0].path), 200)
     assert child.result() == (0, [2] * 200)
 

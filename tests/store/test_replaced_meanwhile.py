@@ -18,7 +18,7 @@ from datasets_cli import ExperienceReplay, open_storage
 from datasets_cli.cli.main import main
 from datasets_cli.cli.state import State
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Progress, Silent
+from datasets_cli.core.progress import Progress, silent
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, LockedError, PartialFailure
 from datasets_cli.install import layout
 from datasets_cli.preprocessing import derived
@@ -42,7 +42,7 @@ HUMAN, PONG = "demo/door-human", "demo/pong"
 @pytest.fixture
 def install(config: Config) -> Callable[..., Path]:
     def download(id: str, layout: str = "ted") -> Path:
-        done = datasets_cli.download(id, layout=layout, progress=Silent(), config=config)
+        done = datasets_cli.download(id, layout=layout, progress=silent, config=config)
         return Path(done.datasets[0].path)
 
     return download
@@ -54,7 +54,7 @@ def delete(id: str, config: Config) -> None:
 
 def convert(id: str, config: Config) -> None:
     layout = datasets_cli.dataset_info(id, config=config).manifest.layout
-    datasets_cli.convert(id, LAYOUTS[layout == LAYOUTS[0]], progress=Silent(), config=config)
+    datasets_cli.convert(id, LAYOUTS[layout == LAYOUTS[0]], progress=silent, config=config)
 
 
 @pytest.mark.parametrize("change", [delete, convert])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.core.progress import Progress
+from datasets_cli.core.progress import Progress, silent
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.running import write_derived
@@ -23,7 +23,7 @@ def preprocess(
     *,
     id: str | None = None,
     lock_timeout: float = 600,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     **options: Any,
 ) -> DatasetStorage:
     """Write ``function`` of every row of ``source`` into ``dest``; return it as a storage."""

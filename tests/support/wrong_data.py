@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import datasets_cli
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.store.sealed_json import seal
 from tests.support.paths import DEMO_DATA, TEST_DATA
 
@@ -54,16 +54,14 @@ def make_places(place: Path) -> None:
     (place / "nowhere").symlink_to(place / "missing" / "folder")
     (place / "wrong_functions.py").write_text(FUNCTIONS)
     for id in ("demo/door-human", "demo/iris", "demo/pong"):
-        datasets_cli.download(id, root=place / "root", progress=Silent())
+        datasets_cli.download(id, root=place / "root", progress=silent)
     datasets_cli.download(
-        "minari/my/door-v0", source=sources / "minari", root=place / "root", progress=Silent()
+        "minari/my/door-v0", source=sources / "minari", root=place / "root", progress=silent
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(place)
         function = importlib.import_module("wrong_functions").same
-        datasets_cli.preprocess(
-            "demo/iris", function, "same", root=place / "root", progress=Silent()
-        )
+        datasets_cli.preprocess("demo/iris", function, "same", root=place / "root", progress=silent)
 
 
 FUNCTIONS = """

@@ -15,7 +15,7 @@ from datasets_cli import (
     MinariExperienceReplay,
     OpenMLExperienceReplay,
 )
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.errors import ImmutableError, Unsupported
 from datasets_cli.experience.opening import TrajectoryDatasetOptions
 
@@ -94,7 +94,7 @@ CHECKED: dict[str, Any] = {
     **{"root": "r", "source": "s", "layout": "compact", "format": "numpy", "download": "force"},
     **{"text": True, "contiguous": True, "pin_memory": True, "cast": True},
     **{"columns": ["action"], "audit": "raise", "view": "no-idle", "repaired": True},
-    **{"strict_length": False, "replacement": False, "progress": Silent(), "options": {"a": "b"}},
+    **{"strict_length": False, "replacement": False, "progress": silent, "options": {"a": "b"}},
 }
 
 

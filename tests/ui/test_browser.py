@@ -14,7 +14,7 @@ from selenium.webdriver.common.by import By
 
 import datasets_cli
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.install.ensure import install_dataset
 from datasets_cli.install.find import open_installed
 from datasets_cli.install.options import InstallOptions
@@ -54,7 +54,7 @@ looks = pytest.mark.parametrize(("width", "scheme"), LOOKS)
 def root(tmp_path_factory: pytest.TempPathFactory) -> Config:
     config = Config(tmp_path_factory.mktemp("browser"))
     for id in ("demo/pong", "demo/door-minari"):
-        datasets_cli.download(id, config=config, progress=Silent())
+        datasets_cli.download(id, config=config, progress=silent)
     write(config.root / "datasets" / "test" / "many", rows_of(0, LENGTHS), "ted")
     steps = {name: np.arange(200.0) for name in ("observation", "action", "reward")}
     texts = {"said": np.array(SAID, object)}

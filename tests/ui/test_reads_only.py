@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 import datasets_cli
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.ui.application import application
 from datasets_cli.ui.local_page import LocalPage
 from tests.support.page_requests import ask, guarded
@@ -35,7 +35,7 @@ def folders(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     users = tmp_path / "users"
     monkeypatch.setenv("XDG_CACHE_HOME", str(users))
     for id in (PONG, DOOR):
-        datasets_cli.download(id, config=config, progress=Silent())
+        datasets_cli.download(id, config=config, progress=silent)
     for name in ("locks/demo.iris.0.lock", "downloads/demo/iris/iris.part"):
         (config.root / name).parent.mkdir(parents=True, exist_ok=True)
         (config.root / name).touch()

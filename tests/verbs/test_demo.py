@@ -20,7 +20,7 @@ from datasets_cli.catalogue.names import resolve
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.errors import UnknownDataset
 from datasets_cli.install.ensure import install_dataset
 from datasets_cli.install.options import InstallOptions
@@ -104,7 +104,7 @@ def test_each_has_the_values_that_an_independent_reader_finds(
     offline = Config(config.root, offline=True)
     folder = install_dataset(id, offline, InstallOptions(layout=layout)).path
     if layout == "compact":
-        folder = datasets_cli.convert(id, "ted", config=offline, progress=Silent()).path
+        folder = datasets_cli.convert(id, "ted", config=offline, progress=silent).path
     assert_folder(folder, CASES[family].expected())
     assert load_sample(id) == CASES[family].id
 

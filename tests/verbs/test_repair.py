@@ -18,7 +18,7 @@ import pytest
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.core.system_errors import MANIFEST_FILENAME
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, IntegrityError, PartialFailure
 from datasets_cli.formats.limits import LIMITS
@@ -193,7 +193,7 @@ def test_two_repairs_at_once_install_it_once(
     monkeypatch.setattr("datasets_cli.verbs.repair.install_dataset", make)
     flip(maze)
     with ThreadPoolExecutor(2) as pool:
-        runs = [pool.submit(datasets_cli.repair, config=maze, progress=Silent()) for _ in range(2)]
+        runs = [pool.submit(datasets_cli.repair, config=maze, progress=silent) for _ in range(2)]
         found = [each for run in runs for each in run.result()]
     assert [(each.outcome, each.same_content) for each in found] == [("repaired", True)] * 2
     assert len(origin.ranges(REMOTE)) == 2  # the first time, and once more
@@ -239,7 +239,7 @@ def test_a_file_beyond_a_limit_is_repaired_with_the_option_that_the_message_name
 def test_frames_beyond_the_usual_limit_are_sound_where_the_limit_is_raised(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    datasets_cli.download("demo/pong", config=config, progress=Silent())
+    datasets_cli.download("demo/pong", config=config, progress=silent)
     monkeypatch.setitem(LIMITS, "row_bytes", replace(LIMITS["row_bytes"], value=100))
     with pytest.raises(PartialFailure, match="demo/pong is still damaged"):
         datasets_cli.repair(config=config, dry_run=True)

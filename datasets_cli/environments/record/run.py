@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from itertools import accumulate, chain
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.core.gymnasium_extra import gymnasium
-from datasets_cli.core.progress import Progress
+from datasets_cli.core.progress import Note, Progress, Rows
 from datasets_cli.environments.actions import CheckActions, OutOfBounds, validate_mode
 from datasets_cli.environments.record.chunks import (
     ChunkTask,
@@ -87,13 +87,12 @@ class RecordingRun:
             "gymnasium": gymnasium.__version__,
         }
 
-    def record(self, folder: Path, workers: Workers, progress: Progress) -> list[Path]:
+    def record(self, id: str, folder: Path, workers: Workers, progress: Progress) -> list[Path]:
         """Record the missing chunks, and return the folders of the required chunks in order."""
         if self._episode_limit is None:
             option = for_reader(argument("max_episode_steps", "N"))
-            progress.note(
-                f"{self.options.env} has no step limit: an episode may never end; {option} sets one"
-            )
+            text = f"{self.options.env} has no step limit: an episode may never end"
+            progress(Note(f"{text}; {option} sets one"))
         make_folder(folder)
         recorded: list[Path] = []
         num_steps = 0
@@ -108,24 +107,23 @@ class RecordingRun:
                 num_steps += sum(
                     num_steps_in(task.chunk_folder) for task in wave if task not in missing
                 )
-                note = progress.note
                 for task, _ in run_tasks(
                     pool,
                     record_chunk,
                     missing,
                     resume_note,
                     name=lambda task: task.label,
-                    note=note,
+                    progress=progress,
                 ):
                     num_steps += num_steps_in(task.chunk_folder)
-                    progress.writing(num_steps)
+                    progress(Rows(id, num_steps))
                 recorded += [task.chunk_folder for task in wave]
                 if self.options.num_steps is not None and num_steps >= self.options.num_steps:
                     break
         required = self._required(recorded)
         out_of_bounds = sum(map(out_of_bounds_in, required), OutOfBounds())
         if out_of_bounds.count:
-            progress.note(str(out_of_bounds))
+            progress(Note(str(out_of_bounds)))
         return required
 
     def _required(self, recorded: list[Path]) -> list[Path]:
@@ -206,14 +204,14 @@ def stage(
     chunks: list[Path],
     older: Dataset | None,
     layout: str | None,
-    on_rows: Callable[[int], None],
+    progress: Progress,
 ) -> tuple[Manifest, Path]:
     """Write the dataset into a staging folder, and return its manifest and the folder."""
     folder = root.new_staging(id)
     if layout is None and older is not None:
         layout = older.manifest.layout
     new = _first_steps(chunks, run.options.num_steps)
-    steps = write_steps(folder, id, layout, new, on_rows, _steps_of(older))
+    steps = write_steps(folder, id, layout, new, progress, _steps_of(older))
     source = {"filename": f"episodes from {run.first_episode}", "checked": CHECKED}
     metadata = _metadata(run, steps.written, steps.digest)
     return steps.manifest(id, source, metadata, older.manifest.resources if older else ()), folder

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from datasets_cli.core.options import check_types, part_of, suggests_keywords, takes_fields
+from datasets_cli.core.progress import Note
 from datasets_cli.errors import NotWritable, Unsupported, UsageError, WrongSize
 from datasets_cli.exchange.dataset_writer import OwnOptions, making, own_id, save_steps
 from datasets_cli.exchange.steps import StepColumns
@@ -437,9 +438,8 @@ class Mixture(TensorDictReplayBuffer):
         id, texts = own_id(options.id), {text.key for each in manifests for text in each.texts}
         with making(id, options := replace(options, info=info)) as progress:
             if skipped := sorted(show_key(key) for key in texts if not rows.has(key)):
-                progress.note(
-                    f"{id}: {', '.join(skipped)} is not written: open members with text=True"
-                )
+                text = f"{id}: {', '.join(skipped)} is not written: open members with text=True"
+                progress(Note(text))
             return save_steps(
                 id, _steps(rows), options, progress, lambda: {"filename": f"rows of {names}"}
             )

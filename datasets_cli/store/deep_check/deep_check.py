@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from datasets_cli.core.progress import Progress
+from datasets_cli.core.progress import Progress, Rows
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.schema.bits import bytes_of, to_array
 from datasets_cli.schema.column_statistics import ColumnRange
@@ -42,7 +42,7 @@ def deep_check(dataset: Dataset, progress: Progress) -> DeepReport:
                 ranges[key].join(block)
             else:
                 ranges[key] = block
-        progress.writing(stop)
+        progress(Rows(dataset.id, stop, num_rows))
     num_frames = _decode_all(dataset)
     if invariants.problems:
         raise _damaged(dataset, list(invariants.problems.values()))

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.errors import UsageError
 from datasets_cli.ui.curves import Drawing, drawings_of
 from datasets_cli.ui.local_page import LocalPage, is_small, page_of
@@ -39,7 +39,7 @@ def _difference(page: LocalPage, id: str, other: str) -> tuple[DatasetDifference
                 "The datasets have too many rows to compare on a page.",
                 advice=f"Run: {command}",
             )
-        return compare_datasets(id, other, progress=Silent(), config=page.config), ""
+        return compare_datasets(id, other, progress=silent, config=page.config), ""
     except UsageError as error:
         return compare_manifests(*manifests), str(error)
 

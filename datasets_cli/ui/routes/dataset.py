@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from datasets_cli.audit.rules.finding import Finding
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.errors import UsageError
 from datasets_cli.schema.trajectories import trajectory_of
 from datasets_cli.ui.curves import drawings_of
@@ -69,7 +69,7 @@ def _statistics(page: LocalPage, id: str, columns: str = "") -> DatasetStatistic
     if not page.are_statistics_quick(manifest):
         raise UsageError(f"{id} has no statistics yet.", id=id, advice=f"Run: {command}")
     named = [name for name in columns.split(",") if name]
-    call = StatsCall(id, columns=named, progress=Silent(), config=page.config)
+    call = StatsCall(id, columns=named, progress=silent, config=page.config)
     return statistics_of(call, page.root)
 
 

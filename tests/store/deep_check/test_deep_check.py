@@ -15,7 +15,7 @@ import pytest
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.errors import DamagedDataset, IntegrityError
 from datasets_cli.schema.transitions import SHIFTED
 from datasets_cli.store.cache_root import CacheRoot
@@ -57,7 +57,7 @@ class Sample:
         self.set(files={**files, **describe_files(self.folder, [name])})
 
     def check(self) -> DeepReport:
-        return deep_check(open_dataset(self.folder), Silent())
+        return deep_check(open_dataset(self.folder), silent)
 
 
 def sample_rows(*, shared: bool = True) -> Any:
@@ -261,7 +261,7 @@ def test_a_column_that_a_conversion_wrote_constant_is_named_by_the_command(
 def test_both_layouts_have_one_report(config: Config) -> None:
     sample = Sample(config.root, CompactWriter, sample_rows())
     _, packed = verify_deep("toy/sample", config)
-    datasets_cli.convert("toy/sample", "ted", config=config, progress=Silent())
+    datasets_cli.convert("toy/sample", "ted", config=config, progress=silent)
     _, unpacked = verify_deep("toy/sample", config)
     assert sorted(packed.columns, key=str) == sorted(unpacked.columns, key=str)
     assert read_manifest(sample.folder).layout == "ted"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import commit_folder
@@ -89,7 +89,7 @@ def test_offsets_of_text_rise(folder: Path, chunk: int, monkeypatch: pytest.Monk
     starts = np.fromfile(folder / "text.offsets", "<i8")
     edit(folder, "text.offsets", "<i8", put(2, int(starts[3]) + 1))
     with pytest.raises(DamagedDataset, match=r"text\.offsets: value 2 goes from byte"):
-        deep_check(open_dataset(folder), Silent())
+        deep_check(open_dataset(folder), silent)
 
 
 @pytest.mark.parametrize("place", [0, -1])
@@ -98,6 +98,6 @@ def test_offsets_of_text_begin_and_end_where_the_values_do(
 ) -> None:
     edit(folder, "text.offsets", "<i8", lambda values: put(place, values[place] + 1)(values))
     with pytest.raises(DamagedDataset, match=r"text\.offsets: goes from byte .* expected 0 to 6"):
-        deep_check(open_dataset(folder), Silent())
+        deep_check(open_dataset(folder), silent)
     with pytest.raises(DamagedDataset, match=r"text\.offsets begins at byte"):
         verify(ID, config)

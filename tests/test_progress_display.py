@@ -9,12 +9,20 @@ from collections.abc import Callable
 
 import pytest
 
-from datasets_cli.core.progress import expect_rows
-from datasets_cli.core.progress_bars import Bars, Files, PartOfRun
+from datasets_cli.core.progress import File, Rows
+from datasets_cli.core.progress_display import Bars, Files
 from tests.support.terminals import in_terminal
 
 Capture = pytest.CaptureFixture[str]
 MB = 1_000_000
+
+
+ID = "d4rl/x"
+
+
+def expect(bars: Bars, **sizes: int | None) -> None:
+    for name, size in sizes.items():
+        bars(File(ID, name, None, size))
 
 
 class Clock:
@@ -46,12 +54,12 @@ def test_the_bar_has_all_files_and_fits(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     with Bars() as bars:
-        bars.expecting({"a": MB, "b": 3 * MB})
-        bars.fetching("a", 0, MB)
+        expect(bars, a=MB, b=3 * MB)
+        bars(File(ID, "a", 0, MB))
         for clock.now, name, done, total in [(1.0, "a", MB, MB), (1.1, "b", 0, 3 * MB)]:
-            bars.fetching(name, done, total)
+            bars(File(ID, name, done, total))
         clock.now = 2.0
-        bars.fetching("b", MB, 3 * MB)
+        bars(File(ID, "b", MB, 3 * MB))
         last = drawn()[-1]
         assert len(last) < columns
     for words in (" 50%", "2.00M/4.00M", "[00:02<00:02", "1.00MB/s", "file 2 of 2, b"):
@@ -61,17 +69,16 @@ def test_the_bar_has_all_files_and_fits(
 
 def test_several_datasets_share_one_bar(clock: Clock, drawn: Callable[[], list[str]]) -> None:
     with Bars() as bars:
-        bars.expecting({"d4rl/a": MB, "d4rl/b": 2 * MB, "d4rl/c": MB})
-        with PartOfRun("d4rl/a", bars) as part:
-            part.expecting({"a.hdf5": MB})
-            part.fetching("a.hdf5", MB, MB)
+        for id, size in {"d4rl/a": MB, "d4rl/b": 2 * MB, "d4rl/c": MB}.items():
+            bars(File(id, "", None, size))
+        for done in (None, MB):
+            bars(File("d4rl/a", "a.hdf5", done, MB))
         first = drawn()[-1]
-        with PartOfRun("d4rl/b", bars):
-            pass  # it could not be installed: its bytes no longer count
-        with PartOfRun("d4rl/c", bars) as part:
-            part.expecting({"1.hdf5": MB // 2, "2.hdf5": MB // 2})
-            part.fetching("1.hdf5", MB // 2, MB // 2)
-            second = drawn()[-1]
+        for id in ("d4rl/a", "d4rl/b"):  # b could not be installed: its bytes no longer count
+            bars(File(id, "", None, 0))
+        for name, done in (("1.hdf5", None), ("2.hdf5", None), ("1.hdf5", MB // 2)):
+            bars(File("d4rl/c", name, done, MB // 2))
+        second = drawn()[-1]
     assert " 25%" in first and "1.00M/4.00M" in first and "d4rl/a a.hdf5" in first
     assert " 75%" in second and "1.50M/2.00M" in second and "file 3 of 3" in second
 
@@ -80,38 +87,53 @@ def test_bars_of_datasets_at_a_time_have_all_bytes_and_all_rows(
     clock: Clock, drawn: Callable[[], list[str]]
 ) -> None:
     with Bars() as bars:
-        bars.expecting({"a": 10, "b": 20})
-        parts = [PartOfRun(name, bars, beside=True) for name in "ab"]
-        for part, size in zip(parts, (10, 20), strict=True):
-            part.expecting({"file": size})
-        parts[0].fetching("file", 10, 10)
+        for name in ("", "file"):
+            for id, size in {"a": 10, "b": 20}.items():
+                bars(File(id, name, None, size))
+        bars(File("a", "file", 10, 10))
         clock.now = 1.0
-        parts[0].writing(500)
-        parts[1].fetching("file", 20, 20)
-        parts[1].writing(250)
+        bars(Rows("a", 500))
+        bars(File("b", "file", 20, 20))
+        bars(Rows("b", 250))
         clock.now = 2.0
-        parts[1].writing(1_250)
+        bars(Rows("b", 1_250))
     lines = drawn()
-    (beside,) = [line for line in lines if "500 steps written" in line]
+    (beside,) = [line for line in lines if "500 transitions written" in line]
     assert "10.0/30.0" in beside
-    assert "steps written: 1.75k steps [00:01, 1.00k steps/s]" in lines[-1]
+    assert "transitions written: 1.75k [00:01, 1.00k/s]" in lines[-1]
 
 
-def test_a_dataset_whose_id_another_one_begins_with_keeps_its_bytes() -> None:
-    files = Files({"openml/6": 1_000, "openml/61": 2_000, "openml/61 data.arff": 3_000})
-    files.leave_out("openml/6")
-    assert files.sizes == {"openml/61": 2_000, "openml/61 data.arff": 3_000}
+def test_of_a_dataset_that_ends_only_the_bytes_on_the_disk_count() -> None:
+    files = Files()
+    for id, name in [("a", ""), ("b", ""), ("a", "begun"), ("a", "waits")]:
+        files.expect(File(id, name, None, 3_000))
+    files.advance(File("a", "begun", 1_000, 3_000))
+    files.expect(File("a", "", None, 0))
+    assert files.sizes == {("a", "begun"): 1_000, ("b", ""): 3_000}
+    assert not files.are_unfinished
+
+
+def test_complete_rows_do_not_count_with_those_of_the_next_dataset(
+    clock: Clock, drawn: Callable[[], list[str]]
+) -> None:
+    with Bars("transitions compared") as bars:
+        for clock.now, (id, done, total) in enumerate(
+            [("a", 0, 100), ("a", 100, 100), ("b", 0, 40), ("b", 10, 40)]
+        ):
+            bars(Rows(id, done, total))
+        last = drawn()[-1]
+    assert "transitions compared:  25%" in last and "10.0/40.0" in last
 
 
 def test_what_an_earlier_run_fetched_has_no_speed(
     clock: Clock, drawn: Callable[[], list[str]]
 ) -> None:
     with Bars() as bars:
-        bars.expecting({"a": MB, "b": MB, "c": MB})
-        bars.fetching("a", MB, MB)
-        bars.fetching("b", MB // 2, MB)
+        expect(bars, a=MB, b=MB, c=MB)
+        bars(File(ID, "a", MB, MB))
+        bars(File(ID, "b", MB // 2, MB))
         for clock.now, done in [(0.0, 0), (1.0, 100_000)]:
-            bars.fetching("c", done, MB)
+            bars(File(ID, "c", done, MB))
         last = drawn()[-1]
     assert "1.60M/3.00M" in last and "100kB/s" in last and "<00:14" in last
 
@@ -120,10 +142,10 @@ def test_a_file_of_unknown_size_gives_bytes_without_a_share(
     clock: Clock, drawn: Callable[[], list[str]]
 ) -> None:
     with Bars() as bars:
-        bars.expecting({"a": None, "b": 10})
-        bars.fetching("a", 70_000, None)
+        expect(bars, a=None, b=10)
+        bars(File(ID, "a", 70_000, None))
         clock.now = 1.0
-        bars.fetching("a", 90_000, None)
+        bars(File(ID, "a", 90_000, None))
         assert drawn()[-1].strip() == "90.0kB [00:01, 20.0kB/s, file 1 of 2, a]"
 
 
@@ -131,26 +153,31 @@ def test_the_bar_has_rows_speed_and_remaining_time(
     clock: Clock, drawn: Callable[[], list[str]]
 ) -> None:
     with Bars() as bars:
-        expect_rows(bars, "derived/out", 2_000, 10_000)
+        bars(Rows("derived/out", 2_000, 10_000))
         clock.now = 2.0
-        bars.writing(6_000)
+        bars(Rows("derived/out", 6_000, 10_000))
         last = drawn()[-1]
-    assert "steps written:  60%" in last and "6.00k/10.0k [00:02<00:02, 2.00k steps/s]" in last
+    assert "transitions written:  60%" in last and "6.00k/10.0k [00:02<00:02, 2.00k/s]" in last
 
 
 SCRIPT = """
 import multiprocessing, os, sys, threading
-from datasets_cli.core.progress_bars import shown
+from datasets_cli.core.progress import File, Note, Rows
+from datasets_cli.core.progress_display import displayed
 sys.stderr.reconfigure(encoding=os.environ.get("ENCODING"), errors="backslashreplace")
-with shown(None) as progress:
-    progress.fetching("file", 50, 100)
-    progress.fetching("file", 100, 100)
-    progress.note("a note")
-    progress.writing(5)
+with displayed(None) as progress:
+    progress(File("demo/a", "file", 50, 100))
+    progress(File("demo/a", "file", 100, 100))
+    progress(Note("a note"))
+    progress(Rows("demo/a", 5))
 print(threading.active_count(), multiprocessing.get_start_method(allow_none=True))
 """
 
-LINES = ["fetching file (100 B, 50 B of it here)", "fetched file (100 B) in 0.0 s", "a note"]
+LINES = [
+    "demo/a: fetching file (100 B, 50 B of it here)",
+    "demo/a: fetched file (100 B) in 0.0 s",
+    "a note",
+]
 
 
 @pytest.mark.parametrize("terminal", ["xterm", "dumb"])
