@@ -24,7 +24,7 @@ ROOT: Any = get_command(app)
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^( *)```(\{?\w*\}?)[^\n]*\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 
-OTHERS = ("cd ", "make ", "pip install ", "python -m venv ", "ray start ", "rsync ", "source ")
+OTHERS = ("cd ", "make ", "pip install ", "python -m venv ", "ray start ", "source ")
 """What a line of ``bash`` begins with that is not a command of ours."""
 
 TEXTS = {

@@ -90,13 +90,12 @@ def mixtures(run: Run) -> None:
 
 @after("docs/numpy-and-jax.md")
 def numpy_and_jax(run: Run) -> None:
-    numpy, loop, device, corl, scan, flashbax = run.after
+    numpy, loop, device, corl, flashbax = run.after
     assert all(type(numpy["batch"][name]) is np.ndarray for name in ("observation", "index"))
     assert isinstance(numpy["tensordict"], TensorDict)
     assert 0 < float(loop["value"]) < 1
     assert device["losses"].shape == (1_000,) and device["losses"][-1] < device["losses"][0]
     assert corl["states"].shape == (256, 11) and corl["dones"].dtype == np.float32
-    assert scan["losses"].shape == (8,)
     assert set(np.asarray(flashbax["batch"]["index"]).tolist()) <= {*range(100)}
 
 
@@ -128,12 +127,11 @@ def replay(run: Run) -> None:
 
 @after("docs/sequences.md")
 def sequences(run: Run) -> None:
-    batch, losses = run.after[0]["batch"], run.names["losses"]
+    batch = run.names["batch"]
     assert batch.shape == (64, 20) and batch["returns_to_go"].shape == (64, 20, 1)
     assert sum(len(batch) for batch in run.names["epoch"]) == 911
     padded = [run.names["arrays"].sample() for _ in range(3)][-1]
     assert (padded["action"][~padded["attention_mask"]] == -10).all()
-    assert len(losses) == 3 and np.isfinite(losses).all()
 
 
 @after("docs/specs.md")
