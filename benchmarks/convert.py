@@ -97,7 +97,7 @@ def convert_ours(folder: Path, name: str) -> Result:
     import h5py  # noqa: F401
 
     from datasets_cli.config import Config
-    from datasets_cli.install.ensure import install_dataset
+    from datasets_cli.install.installation import install_dataset
     from datasets_cli.install.options import InstallOptions
 
     config = Config(root=folder / "ours", offline=True)

@@ -205,6 +205,11 @@ class RldsError(Exception):
         """Add a text to the end of the message."""
         self._set_message((" ".join(map(str, self._parts)) + text,))
 
+    def advise(self, advice: str) -> None:
+        """Add what to do next to an error without advice."""
+        self.append(f" {advice}")
+        self.advice = for_reader(advice)
+
     def prepend(self, text: str) -> None:
         """Add a text to the beginning of the message."""
         self._set_message((text + " ".join(map(str, self._parts)),))

@@ -95,7 +95,7 @@ def door_source() -> str:
 @pytest.fixture(scope="session")
 def root_with_door(door_source: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache root with that dataset, to be copied: an installation waits for the disk."""
-    from datasets_cli.install.ensure import install_dataset
+    from datasets_cli.install.installation import install_dataset
     from datasets_cli.install.options import InstallOptions
 
     root = tmp_path_factory.mktemp("door")
@@ -113,7 +113,7 @@ def door(config: Config, root_with_door: Path) -> str:
 @pytest.fixture(scope="session")
 def root_with_hopper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache root with the first two episodes of a published file, under its id."""
-    from datasets_cli.install.ensure import install_dataset
+    from datasets_cli.install.installation import install_dataset
     from datasets_cli.install.options import InstallOptions
 
     root = tmp_path_factory.mktemp("hopper")

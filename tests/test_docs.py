@@ -22,7 +22,7 @@ from datasets_cli.audit.own_rules import GROUP
 from datasets_cli.catalogue import registry
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.verbs.verify import verify_installed as verify
 from tests.support import executed

@@ -15,7 +15,7 @@ from tensordict import TensorDict
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from tests.support import executed, maze_files
 from tests.support.executed import STAND_INS, Run

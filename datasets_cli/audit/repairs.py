@@ -37,7 +37,7 @@ from datasets_cli.schema.transitions import (
 )
 
 MENDED = {
-    "false-end": "the end is no end",
+    "false-end": "the step is not an end",
     "impossible-terminal": "the step is truncated, and not terminated",
     "unflagged-reset": "the step is the truncated end of a trajectory",
     "unflagged-jump": "the step is the truncated end of a trajectory",

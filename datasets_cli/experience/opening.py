@@ -18,7 +18,6 @@ from datasets_cli.core.progress import ProgressOptions
 from datasets_cli.core.progress_display import displayed
 from datasets_cli.errors import DamagedDataset, IntegrityError, KnownDefect, UsageError
 from datasets_cli.formats.limits import raised_limits
-from datasets_cli.install.ensure import find_installed, install_dataset
 from datasets_cli.install.find import (
     check_folder,
     check_layout_of,
@@ -26,6 +25,7 @@ from datasets_cli.install.find import (
     installed_id,
     is_installed_already,
 )
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.replay.batches.formats import BatchFormat
@@ -225,8 +225,6 @@ def _find(
     elif not is_installed_already(id, config, install_options):
         with displayed(options.progress) as progress:
             return install_dataset(id, config, install_options, progress=progress).path, None
-    if install_options.source is not None:
-        return find_installed(id, config, install_options).path, None
     accept = partial(check_layout_of, id=id, layout=install_options.layout)
     return CacheRoot(config.root).dataset(id), accept
 

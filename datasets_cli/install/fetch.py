@@ -1,40 +1,33 @@
-"""Lists the raw files of a dataset, fetches and checks them, and compares them with a source."""
+"""Lists the raw files of a dataset, fetches and checks them."""
 
 from __future__ import annotations
 
 import json
-import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
-
-import requests
 
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.core.progress import Note, Progress, Rows
 from datasets_cli.errors import (
-    AccessError,
-    NetworkError,
     RldsError,
     SourceError,
     UsageError,
     argument,
-    by_reader,
     public_url,
 )
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import Block, Resource
 from datasets_cli.sources.disk import check_free_space, free_bytes
-from datasets_cli.sources.download import content_length
-from datasets_cli.sources.failures import translated
-from datasets_cli.sources.http import Http
-from datasets_cli.sources.resource import CHUNK_BYTES, Digests, RawFile, verify
+from datasets_cli.sources.resource import RawFile, verify
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.manifest import Manifest
+
+if TYPE_CHECKING:
+    from datasets_cli.sources.http import Http
 
 READERS_RAISE = (
     OSError,
@@ -282,174 +275,3 @@ def distrust(files: Iterable[RawFile]) -> None:
     for file in files:
         if file.checked in ("size", "nothing"):
             Path(f"{file.path}.json").unlink(missing_ok=True)
-
-
-logger = logging.getLogger(__name__)
-Installed = Mapping[str, Any]
-"""The manifest's entry for a raw file."""
-
-
-class OtherFiles(UsageError):
-    """A dataset was installed from other files than the files at the source."""
-
-    is_same_place = False  # whether the dataset was installed from this source
-
-
-def check_source(
-    manifest: Manifest, resolved: Resolved | None, options: InstallOptions, http: Http
-) -> None:
-    """Compare the files at ``--source`` with the raw files of an installed dataset."""
-    # Names are compared first, then sizes, and then, if both are equal, the sha256, which takes as
-    # long as an installation. The folder of a file does not matter. A file below a URL is read over
-    # the network, unless its validator is that of the installed file. If the source does not exist
-    # or does not answer, a warning is logged.
-    folder = options.source_folder
-    if folder is not None and not folder.exists():
-        logger.warning(
-            "The source %s does not exist. The installed copy of %s is used.",
-            options.source,
-            manifest.id,
-        )
-        return
-    try:
-        difference = next(_differences(manifest, resolved, options, http), "")
-    except NetworkError as network_error:
-        logger.warning(
-            "The installed copy of %s is used without a comparison with the source %s: %s",
-            manifest.id,
-            public_url(str(options.source)),
-            network_error,
-        )
-        return
-    if difference:
-        command = f"rlds download --force {manifest.id} --source {options.source}"
-        replaced = ' give force=True, or download="force" to a replay class'
-        error = OtherFiles(
-            f"{manifest.id} is installed from {_origin(manifest)}, and "
-            f"{argument('source', str(options.source))} has other files: {difference}.",
-            argument="source",
-            id=manifest.id,
-            expected=_origin(manifest),
-            found=difference,
-            advice=f"To install those instead{by_reader(f': {command}', replaced)}",
-        )
-        error.is_same_place = str(options.source) == _origin(manifest)
-        raise error
-
-
-def _differences(
-    manifest: Manifest, resolved: Resolved | None, options: InstallOptions, http: Http
-) -> Iterator[str]:
-    """Yield the differences of the files; the cheapest comparison comes first."""
-    installed = {str(each["filename"]): each for each in manifest.resources if "sha256" in each}
-    if not installed:
-        yield "it has no raw files"
-    extra = sorted(_offered(resolved, options, http) - installed.keys())
-    if extra:
-        yield f"{extra[0]} as well{_more(extra)}"
-    files = [_File(options, http, name, file) for name, file in sorted(installed.items())]
-    missing = []
-    for file in files:
-        size = file.size()
-        if size is None:
-            missing.append(file.name)
-        elif size not in (_UNKNOWN, file.installed["bytes"]):
-            yield f"{file.name} has {size:,} bytes, not {file.installed['bytes']:,}"
-    if missing:
-        yield f"it does not have {missing[0]}{_more(missing)}"
-    for file in files:
-        digest = file.sha256()
-        if digest != file.installed["sha256"]:
-            yield f"{file.name} has sha256 {digest}, not {file.installed['sha256']}"
-
-
-def _offered(resolved: Resolved | None, options: InstallOptions, http: Http) -> set[str]:
-    """Return the names of the dataset's files in a folder; empty without a folder or a recipe."""
-    if resolved is None or options.source_folder is None:
-        return set()
-    try:
-        return {resource.filename for resource in resources_of(resolved, options, lambda: http)}
-    except UsageError:  # a file is missing, and the comparison names it
-        if not options.source_folder.is_dir():
-            raise
-        return set()
-
-
-_UNKNOWN = -1
-
-
-@dataclass(frozen=True)
-class _File:
-    """A file at the source, with the name and the manifest's entry of an installed raw file."""
-
-    options: InstallOptions
-    http: Http
-    name: str
-    installed: Installed
-
-    def size(self) -> int | None:
-        """Return the bytes; None for a missing file, ``_UNKNOWN`` if the server omits them."""
-        if (path := self._path) is not None:
-            return path.stat().st_size if path.is_file() else None
-        try:
-            with self._opened() as response:
-                size = content_length(response, self._url)
-                return _UNKNOWN if size is None else size
-        except AccessError as error:
-            if error.missing:
-                return None
-            raise NetworkError(str(error)) from error
-
-    def sha256(self) -> str:
-        """Return the sha256; for an unchanged validator it is that of the installed file."""
-        digests = Digests({"sha256"})
-        if (path := self._path) is not None:
-            digests.read(path)
-            return digests.hex()["sha256"]
-        with self._opened() as response:
-            if self._is_known(response):
-                return str(self.installed["sha256"])
-            for chunk in response.iter_content(CHUNK_BYTES):
-                digests.update(chunk)
-        if digests.size != self.installed["bytes"]:
-            raise NetworkError(
-                f"{self._url} stopped at byte {digests.size}.",
-                expected=self.installed["bytes"],
-                found=digests.size,
-            )
-        return digests.hex()["sha256"]
-
-    def _is_known(self, response: requests.Response) -> bool:
-        """Return whether the validator is that of the installed file, from the same URL."""
-        known = self.installed.get("validator")
-        sent = (response.headers.get("ETag"), response.headers.get("Last-Modified"))
-        return (
-            known is not None and known in sent and public_url(self._url) == self.installed["url"]
-        )
-
-    @property
-    def _path(self) -> Path | None:
-        folder = self.options.source_folder
-        return None if folder is None else Path(Folder(folder, "").url(self.name))
-
-    @property
-    def _url(self) -> str:
-        address = Address(str(self.options.source), self.http)
-        return self.http.candidates(address.url(self.name))[0]
-
-    @contextmanager
-    def _opened(self) -> Iterator[requests.Response]:
-        with self.http.open(self._url) as response, translated(self._url):
-            yield response
-
-
-def _origin(manifest: Manifest) -> str:
-    """Return the folder or URL of a dataset's raw files."""
-    if not manifest.resources:
-        return f"{manifest.parent['id']}, from which it was derived" if manifest.parent else "code"
-    first = manifest.resources[0]
-    return str(first["url"]).removesuffix(str(first["filename"])).rstrip("/")
-
-
-def _more(names: list[str]) -> str:
-    return f" and {len(names) - 1} more" if names[1:] else ""

@@ -19,25 +19,23 @@ from datasets_cli.audit.report import tell_wrong
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config, load_config
 from datasets_cli.core.progress import File, Note, Progress, Rows, silent
+from datasets_cli.core.system_errors import system_error
 from datasets_cli.errors import (
-    DETAILS,
     NO_VERIFY,
-    SOURCE,
     AccessError,
     RldsError,
     SourceError,
-    UnknownDataset,
     argument,
     for_reader,
 )
 from datasets_cli.formats.limits import raised_limits
-from datasets_cli.install.convert import Conversion, convert
 from datasets_cli.install.fetch import Room, distrust, needed_room, raw_file, resources_of
 from datasets_cli.install.find import (
     condition_of,
     installed_dataset,
     installed_fallback,
     is_installed,
+    is_installed_already,
     remove_raw,
 )
 from datasets_cli.install.options import InstalledDataset, InstallOptions, Plan
@@ -48,7 +46,7 @@ from datasets_cli.sources.resource import RawFile
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import check_place, commit, restore
 from datasets_cli.store.lock import locked
-from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, Manifest, read_manifest
+from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, Manifest
 
 if TYPE_CHECKING:
     from datasets_cli.sources.http import Http
@@ -58,6 +56,37 @@ logger = logging.getLogger(__name__)
 
 WORTH_A_WORKER = 16_000_000
 """The bytes of raw files from which the start of a process pays off."""
+
+
+def install_dataset(
+    text: str,
+    config: Config,
+    install_options: InstallOptions | None = None,
+    *,
+    http: Http | None = None,
+    progress: Progress = silent,
+    unless: Callable[[], bool] | None = None,
+    room: Room | None = None,
+) -> InstalledDataset:
+    """Install a dataset unless it is installed, and return it."""
+    install_options = install_options or InstallOptions()
+    if is_installed_already(text, config, install_options):
+        _note_installed(text, install_options, progress)
+        return installed_dataset(CacheRoot(config.root), text, install_options.layout)
+    try:
+        installation = Installation(config, install_options, http, progress, room)
+        return installation.run(text, unless=unless)
+    except RldsError:  # some are OSErrors
+        raise
+    except OSError as error:
+        raise system_error(error) from error
+
+
+def _note_installed(id: str, install_options: InstallOptions, progress: Progress) -> None:
+    """Report that a dataset is not installed again, although its source may have other files."""
+    replaced = f"; {argument('force', 'True')} replaces it"
+    text = f"{id} is installed already{replaced * bool(install_options.source)}"
+    progress(Note(for_reader(text)))
 
 
 class Installation:
@@ -91,8 +120,6 @@ class Installation:
         resolved = self._resolve(text)
         if id := self._find_installed(resolved):
             folder = self._root.dataset(id)
-            if self._install_options.source is not None:
-                self._check_source(read_manifest(folder))
             return Plan(id, True, (), folder, state=condition_of(folder, id).state)
         try:
             resources = resources_of(resolved, self._options_of(resolved), self._web)
@@ -113,8 +140,8 @@ class Installation:
         if name not in (typed, f"{resolved.recipe.family}/{typed}"):
             self._progress(Note(f"{text} is {resolved.id}, its newest version"))
         if id := self._find_installed(resolved):
-            self._progress(Note(f"{id} is installed already"))
-            return self.installed(id)
+            _note_installed(id, self._install_options, self._progress)
+            return self._installed(id)
         if not root.path.exists() and root.path != load_config().root:
             text = f"{root.path} does not exist: it is created as a new cache root"
             self._progress(Note(text))
@@ -122,7 +149,7 @@ class Installation:
         with locked(root.lock(resolved.id), resolved.id, timeout, self._progress):
             restore(root, resolved.id)
             if is_installed(root, resolved.id) and not force:
-                return self.installed(resolved.id)
+                return self._installed(resolved.id)
             if unless is not None and unless():
                 return self._other_copy(resolved.id)
             try:
@@ -131,26 +158,14 @@ class Installation:
                 # Without working locks another process may have installed it and swept our files.
                 if force or not is_installed(root, resolved.id):
                     raise
-                return self.installed(resolved.id)
+                return self._installed(resolved.id)
 
-    def installed(self, id: str) -> InstalledDataset:
-        """Return an installed dataset, once it matches the options."""
-        if self._install_options.source is not None:
-            self._check_source(read_manifest(self._root.dataset(id)))
+    def _installed(self, id: str) -> InstalledDataset:
         return installed_dataset(self._root, id, self._install_options.layout)
 
     def _other_copy(self, id: str) -> InstalledDataset:
         self._progress(Note(f"{id} was installed by another process; its copy is used"))
         return installed_dataset(self._root, id, None)
-
-    def _check_source(self, manifest: Manifest) -> None:
-        from datasets_cli.install.fetch import check_source
-
-        try:
-            resolved = resolve(manifest.id, self._root, unlisted=True, web=self._web)
-        except UnknownDataset:  # it has no recipe, or it was derived
-            resolved = None
-        check_source(manifest, resolved, self._install_options, self._web())
 
     def _resolve(self, text: str) -> Resolved:
         return resolve(
@@ -210,11 +225,12 @@ class Installation:
         except SourceError as error:
             if options.source_folder is None:
                 distrust(files)
-            text = _with_name(str(error), resolved.id, files)
-            raise type(error)(
-                _with_advice(text, files, options),
-                **{name: getattr(error, name) for name in DETAILS if name != "advice"},
-            ) from error
+            if not any(name in str(error) for name in (resolved.id, *(f.filename for f in files))):
+                error.prepend(f"{resolved.id}: ")
+            error.id = resolved.id
+            if error.advice is None:
+                error.advise(_advice(files, options))
+            raise
         folder = root.dataset(resolved.id)
         is_ours = commit(root, staging, manifest, replace=options.force)
         tell_wrong(folder, root, progress)
@@ -251,14 +267,15 @@ def stage(
     workers: Workers = IN_THIS_PROCESS,
 ) -> tuple[Manifest, Path]:
     """Write a dataset into a staging folder; return its manifest and the folder."""
+    # The only import of numpy and the writers.
+    from datasets_cli.install.convert import Conversion, convert, convert_elsewhere
+
     files = [replace(file, path=file.path.absolute()) for file in files]  # for other processes
     folder = root.new_staging(resolved.id)
     make_folder(folder.parent)
     conversion = Conversion(resolved, tuple(files), folder, layout)
     if not _is_for_a_worker(resolved, files, workers):
         return convert(conversion, progress, workers), folder
-    from datasets_cli.install.convert import convert_elsewhere
-
     try:
         return convert_elsewhere(conversion, progress, workers), folder
     except BaseException:
@@ -277,20 +294,8 @@ def _is_for_a_worker(resolved: Resolved, files: list[RawFile], workers: Workers)
     )
 
 
-def _with_name(text: str, id: str, files: list[RawFile]) -> str:
-    """Return the message of an error of files; the id is added if no file is named."""
-    is_named = any(name in text for name in (id, *(file.filename for file in files)))
-    return text if is_named else f"{id}: {text}"
-
-
-def _with_advice(text: str, files: list[RawFile], options: InstallOptions) -> str:
-    """Return the message of an error of files, with the next step if it has none."""
-    if for_reader(SOURCE) in text or "ownload" in text:
-        return text
-    return f"{text} {_advice(files, options)}"
-
-
 def _advice(files: list[RawFile], options: InstallOptions) -> str:
+    """Return the next step after an error of raw files."""
     if options.source is not None:
         return f"Check the files at {argument('source', options.source)}."
     checks = [file.checked for file in files if not file.describes]

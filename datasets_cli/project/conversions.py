@@ -12,9 +12,9 @@ from datasets_cli.core.progress import Note, Progress
 from datasets_cli.core.progress_display import displayed
 from datasets_cli.core.quantities import human_bytes
 from datasets_cli.errors import NetworkError, RldsError
-from datasets_cli.install.ensure import install_dataset
 from datasets_cli.install.fetch import resources_of
 from datasets_cli.install.find import is_installed
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstalledDataset, InstallOptions
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.project.results import PlannedDataset

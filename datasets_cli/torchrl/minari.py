@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,7 +17,6 @@ from datasets_cli.errors import DatasetNotInstalled, OutOfRange, Unsupported, Us
 from datasets_cli.experience.opening import TrajectoryDatasetOptions
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.experience.views import EpisodeReader
-from datasets_cli.install.fetch import OtherFiles
 from datasets_cli.replay.arguments import Rows, seeded
 from datasets_cli.replay.queries.views import NumbersOrMask, trajectory_numbers
 from datasets_cli.schema.bits import to_array
@@ -140,9 +137,6 @@ def minari_episode(number: int, rows: Rows, spaces: Mapping[str, DescribedSpace]
     return episode
 
 
-logger = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True, kw_only=True)
 class MinariOptions(TrajectoryDatasetOptions):
     """The arguments of ``MinariExperienceReplay``; ``ExperienceReplay`` documents the rest.
@@ -152,8 +146,8 @@ class MinariOptions(TrajectoryDatasetOptions):
         split_trajs: draw whole trajectories ``[T_max]``, padded, with their ``mask``, instead of
             rows; trajectories are copied into memory.
         load_from_local_minari: read the dataset from Minari's folder, ``MINARI_DATASETS_PATH`` or
-            ``~/.minari/datasets``; short for the ``source`` of that folder. Files that changed
-            after their conversion are converted again.
+            ``~/.minari/datasets``; short for the ``source`` of that folder. After a change of its
+            files, ``download="force"`` converts them again.
     """
 
     split_trajs: bool = False
@@ -222,14 +216,10 @@ class MinariExperienceReplay(ExperienceReplay):
     @takes_fields(MinariOptions)
     def __init__(self, options: MinariOptions) -> None:
         opened = with_slices(options.from_minari())
-        make = partial(open_split, self) if opened.split_trajs else self._open
-        try:
-            make(opened)
-        except OtherFiles as error:
-            if not (options.load_from_local_minari and error.is_same_place):
-                raise
-            logger.warning("%s has changed: it is converted again.", opened.source)
-            make(replace(opened, download="force"))
+        if opened.split_trajs:
+            open_split(self, opened)
+        else:
+            self._open(opened)
 
     @property
     def _whole(self) -> EpisodeReader:

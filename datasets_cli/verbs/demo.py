@@ -11,8 +11,8 @@ from datasets_cli.config import Config, RootOptions
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields
 from datasets_cli.core.progress import silent
-from datasets_cli.install.ensure import install_dataset
 from datasets_cli.install.find import is_installed
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.sources.new_files import temporary_folder
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.verbs.sample import Leaves, leaves_of

@@ -16,8 +16,9 @@ from datasets_cli.core.options import part_of, takes_fields
 from datasets_cli.core.progress import File, Progress, ProgressOptions
 from datasets_cli.core.progress_display import displayed
 from datasets_cli.errors import PartialFailure, RldsError, UsageError, argument
-from datasets_cli.install.ensure import install_dataset, plan_install
+from datasets_cli.install.fetch import Room
 from datasets_cli.install.find import is_installed_already
+from datasets_cli.install.installation import Installation, SharedProgress, Threads, install_dataset
 from datasets_cli.install.options import (
     LAYOUT,
     Downloads,
@@ -125,11 +126,9 @@ def plan_download(call: PlanCall) -> list[Plan]:
     Raises:
         RldsError: as ``download``.
     """
-    from datasets_cli.sources.http import Http
-
     config, options = call.chosen_config(), call.install_options()
-    http = Http(config)
-    return [plan_install(id, config, options, http) for id in _select(call.ids, config, options)]
+    installation = Installation(config, options)
+    return [installation.plan(id) for id in _select(call.ids, config, options)]
 
 
 def _download_all(
@@ -182,10 +181,7 @@ def _one_by_one(
 def _side_by_side(
     ids: list[str], config: Config, options: InstallOptions, progress: Progress, at_a_time: int
 ) -> DownloadResults:
-    # Imported late: an installed dataset needs no network.
-    from datasets_cli.install.fetch import Room
-    from datasets_cli.install.installation import SharedProgress, Threads
-    from datasets_cli.sources.http import HostLimits, Http
+    from datasets_cli.sources.http import HostLimits, Http  # with requests
 
     shared, hosts, room = SharedProgress(progress), HostLimits(), Room()
     # Threads wait for what the pool does: they learn that the run ends, and then the pool does.

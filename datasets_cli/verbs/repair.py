@@ -23,8 +23,8 @@ from datasets_cli.errors import (
     RldsError,
     argument,
 )
-from datasets_cli.install.ensure import install_dataset
 from datasets_cli.install.find import condition_of, installed_id
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstalledDataset, InstallOptions
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.store.cache_root import CacheRoot

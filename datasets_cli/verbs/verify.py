@@ -189,7 +189,7 @@ def _verify(id: str, config: Config, deep: bool, progress: Progress | None) -> V
 
 def verify_installed(text: str, config: Config) -> Manifest:
     """Compare an installed dataset with its manifest, read its ends, and return the manifest."""
-    return _of_one_copy(text, config, _check_whole)
+    return _of_one_copy(installed_id(text, config), config, _check_whole)
 
 
 def verify_deep(
@@ -198,9 +198,10 @@ def verify_deep(
     """Verify a dataset and read every value; keep what that finds out in its tables."""
     from datasets_cli.store.deep_check.deep_check import deep_check
 
-    folder = CacheRoot(config.root).dataset(installed_id(text, config))
+    id = installed_id(text, config)
+    folder = CacheRoot(config.root).dataset(id)
     copy = identity(folder)
-    dataset = _of_one_copy(text, config, _opened)
+    dataset = _of_one_copy(id, config, _opened)
     manifest = dataset.manifest
     progress(Rows(manifest.id, 0, manifest.num_transitions))
     try:
@@ -217,9 +218,8 @@ def verify_deep(
     return manifest, report
 
 
-def _of_one_copy(text: str, config: Config, read: Callable[[Path, str], Result]) -> Result:
+def _of_one_copy(id: str, config: Config, read: Callable[[Path, str], Result]) -> Result:
     """Return the result of a function on the folder of an installed id."""
-    id = installed_id(text, config)
     folder = CacheRoot(config.root).dataset(id)
     with raised_limits(dict(config.limits)):
         return read_one_copy(folder, lambda: read(folder, id))

@@ -19,7 +19,7 @@ from datasets_cli.audit.rule import Finding, RowNumbers, Rule
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from tests.support.d4rl_cuts import CUTS
 from tests.support.executed import blocks

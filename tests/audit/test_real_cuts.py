@@ -16,7 +16,7 @@ from datasets_cli.audit.rules.registry import RULES
 from datasets_cli.audit.run import audit
 from datasets_cli.config import Config
 from datasets_cli.core.progress import silent
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.store.arrays import open_arrays
 from tests.recipes import test_unplugged_real

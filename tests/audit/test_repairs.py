@@ -14,7 +14,7 @@ import pytest
 import datasets_cli
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipes.d4rl import catalogue
 from datasets_cli.store.dataset import open_dataset

@@ -16,7 +16,7 @@ from tests.support.user_recipe import RECIPE
 
 
 def test_a_users_recipe_installs_like_any_other(user_folder: Path, config: Any) -> None:
-    from datasets_cli.install.ensure import install_dataset
+    from datasets_cli.install.installation import install_dataset
     from datasets_cli.verbs.verify import verify_installed as verify
 
     (user_folder / "mine.py").write_text(RECIPE.format(family="mine"))

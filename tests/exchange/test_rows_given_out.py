@@ -11,7 +11,7 @@ import pytest
 from datasets_cli import DatasetWriter, ExperienceReplay, create_dataset
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from tests.exchange.test_create import LENGTHS, steps
 
 

@@ -28,7 +28,7 @@ from datasets_cli.audit.d4rl_rows import (
 from datasets_cli.config import Config
 from datasets_cli.errors import Unsupported, UsageError
 from datasets_cli.experience.qlearning import qlearning_dataset
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import TRAJECTORY_END
 from datasets_cli.recipes.d4rl import catalogue, reader

@@ -22,7 +22,7 @@ from datasets_cli.formats.hdf5 import read_rows
 from datasets_cli.formats.hdf5_check import CHUNK_BYTES, read_array
 from datasets_cli.formats.limits import LIMITS, check_limit, raised_limits
 from datasets_cli.formats.npy import read_array as read_npy
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.store.layouts.frames import FrameReader
 from datasets_cli.store.text_writer import VocabularyWriter

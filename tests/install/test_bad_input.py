@@ -26,7 +26,7 @@ from datasets_cli.errors import (
     RldsError,
     SourceError,
 )
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipes.d4rl import catalogue as d4rl
 from datasets_cli.store.cache_root import CacheRoot
@@ -316,7 +316,6 @@ def test_nothing_here_unpacks_archives() -> None:
 
 SMALL_DISK = """
 import json, resource, sys
-from datasets_cli.install import ensure
 from datasets_cli.install import installation
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.config import load_config
@@ -336,7 +335,7 @@ else:
     limit()
 try:
     options = InstallOptions(source=sys.argv[2], force=True)
-    ensure.install_dataset(sys.argv[1], load_config(), options)
+    installation.install_dataset(sys.argv[1], load_config(), options)
 except DiskFull as error:
     print(error)
     sys.exit(error.exit_code)

@@ -23,7 +23,7 @@ import pytest
 
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import LockedError, RldsError
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
@@ -40,7 +40,6 @@ CUT = 100_000
 
 CHILD = """
 import os, signal, sys
-from datasets_cli.install import ensure
 from datasets_cli.install import installation
 from datasets_cli.config import load_config
 
@@ -52,7 +51,7 @@ def pause(where):
     sys.stdin.readline()
 
 {before}
-ensure.install_dataset(sys.argv[1], load_config(), ensure.InstallOptions(force={force}))
+installation.install_dataset(sys.argv[1], load_config(), installation.InstallOptions(force={force}))
 """
 
 DIE_AFTER_WRITES = """

@@ -10,7 +10,7 @@ import pytest
 
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from tests.support.killed import run_killed
 
 IRIS = "demo/iris"

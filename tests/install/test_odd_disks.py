@@ -18,7 +18,7 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DiskFull, NotWritable, UsageError
 from datasets_cli.experience.replay import ExperienceReplay
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.sources.disk import allocate, flush
 from datasets_cli.sources.new_files import replace_file

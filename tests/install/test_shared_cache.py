@@ -19,7 +19,7 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import RldsError
 from datasets_cli.experience.replay import ExperienceReplay
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from tests.support.d4rl_files import save, steps
 from tests.support.disks import Disks

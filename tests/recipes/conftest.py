@@ -9,7 +9,7 @@ from typing import Protocol
 import pytest
 
 from datasets_cli.config import Config
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.store.dataset import Dataset, open_dataset
 from tests.support import minari_files

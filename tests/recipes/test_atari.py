@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import datasets_cli
 from datasets_cli.config import Config, load_config
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipes.atari_dqn.segments import Log
 from datasets_cli.store.dataset import Dataset, open_dataset

@@ -15,7 +15,7 @@ import pytest
 from datasets_cli.config import Config
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.npy import read_array
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from tests.recipes.test_atari import ID, invented
 from tests.support.atari_files import Logger, record, save

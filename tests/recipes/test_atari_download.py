@@ -23,9 +23,9 @@ from datasets_cli.errors import (
     UnknownDataset,
     UsageError,
 )
-from datasets_cli.install.ensure import install_dataset
 from datasets_cli.install.fetch import Folder
 from datasets_cli.install.find import installed_id
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.recipes.atari_dqn.log_files import placed

@@ -15,8 +15,8 @@ from datasets_cli import ExperienceReplay
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import SourceError
-from datasets_cli.install.ensure import install_dataset
 from datasets_cli.install.fetch import Folder
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.recipes.atari_dqn.log_files import COUNT, STORES, filename, placed
 from datasets_cli.store.dataset import open_dataset
 from tests.recipes.test_atari import assert_same, invented

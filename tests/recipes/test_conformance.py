@@ -22,7 +22,7 @@ from datasets_cli.catalogue.names import resolve
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, IntegrityError
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import CatalogueEntry, Recipe, Resource
 from datasets_cli.store.cache_root import CacheRoot, check_id

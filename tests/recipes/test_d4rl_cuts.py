@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from datasets_cli.config import Config
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.store.dataset import open_dataset
 from tests.support.d4rl_cuts import CUTS, columns

@@ -22,7 +22,7 @@ from tensordict import TensorDict
 
 from datasets_cli.config import Config
 from datasets_cli.errors import IntegrityError, SourceError
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import TRAJECTORY_END
 from datasets_cli.recipes.d4rl import catalogue, reader

@@ -12,7 +12,7 @@ import sklearn.datasets
 import torch
 
 from datasets_cli import OpenMLExperienceReplay
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.store.dataset import Dataset, open_dataset
 from tests.support import openml_files as files
 from tests.support.openml_files import OpenML

@@ -16,7 +16,7 @@ from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import NetworkError, SourceError, UnknownDataset
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.recipes.openml import api
 from datasets_cli.store.dataset import Dataset, open_dataset
 from tests.support import openml_files as files

@@ -11,7 +11,7 @@ import pytest
 
 from datasets_cli.config import Config
 from datasets_cli.errors import IntegrityError, SourceError, UsageError
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.store.manifest import read_manifest
 from tests.conftest import DEMO

@@ -14,7 +14,7 @@ from datasets_cli.catalogue.entries import catalogue, refresh
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.config import Config
 from datasets_cli.errors import IntegrityError, SourceError, UnknownDataset, UsageError
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipes.openml import api
 from datasets_cli.recipes.openml import catalogue as openml

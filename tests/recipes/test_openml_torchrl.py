@@ -14,7 +14,7 @@ import torch
 
 from datasets_cli import OpenMLExperienceReplay
 from datasets_cli.errors import SourceError
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.store.dataset import Dataset, open_dataset
 from tests.support import openml_files as files

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from datasets_cli.config import Config
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipes.d4rl import catalogue
 from datasets_cli.schema.columns import Key

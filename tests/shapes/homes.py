@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from datasets_cli.config import Config
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from tests.shapes.parts import DATASET
 from tests.support.paths import TEST_DATA

@@ -27,7 +27,7 @@ from PIL import Image
 
 from datasets_cli.config import Config
 from datasets_cli.formats.tfrecord import masked
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from tests.support.unplugged_files import FILES, example, run_of_bytes, shard_name
 

@@ -23,7 +23,7 @@ import pytest
 
 from datasets_cli.catalogue.registry import families, load_recipe
 from datasets_cli.config import Config
-from datasets_cli.install.ensure import install_dataset, plan_install
+from datasets_cli.install.installation import Installation, install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import Resource
 from datasets_cli.recipes.d4rl import catalogue as d4rl
@@ -133,7 +133,7 @@ class Publisher:
         for path, data in self.content.items():
             origin.put(path, data)
         self.http = Loopback(config, origin)
-        self.resources = plan_install(case.id, config, InstallOptions(), self.http).resources
+        self.resources = Installation(config, InstallOptions(), self.http).plan(case.id).resources
         self.asked = [request.path[1:] for request in origin.requests]
         origin.requests.clear()
 

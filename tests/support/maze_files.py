@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 
 from datasets_cli.config import Config
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from tests.support.paths import TEST_DATA
 

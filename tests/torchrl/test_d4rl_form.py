@@ -13,7 +13,7 @@ from tensordict import TensorDict
 
 from datasets_cli import D4RLExperienceReplay, ExperienceReplay, Mixture
 from datasets_cli.config import Config
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.replay import Reward2GoTransform
 from tests.support.paths import TEST_DATA

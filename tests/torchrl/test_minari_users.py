@@ -146,20 +146,14 @@ def test_minaris_folder_is_named_where_it_is_not_there(recorded: str, tmp_path: 
 
 
 @pytest.mark.parametrize("options", [{}, {"split_trajs": True}])
-def test_files_that_minari_changed_are_converted_anew(
-    recorded: str, caplog: pytest.LogCaptureFixture, options: Any, tmp_path: Path
-) -> None:
+def test_files_that_minari_changed_are_converted_by_force(recorded: str, options: Any) -> None:
     assert opened(recorded, **options).metadata.get("author") != "another"
     folder = Path(minari.load_dataset(recorded).spec.data_path)
     metadata = json.loads((folder / "metadata.json").read_text()) | {"author": "another"}
     (folder / "metadata.json").write_text(json.dumps(metadata))
-    for _ in range(2):
-        assert opened(recorded, **options).metadata["author"] == "another"
-    assert len([each for each in caplog.messages if "converted again" in each]) == 1
-    shutil.copytree(folder, tmp_path / "data")
-    (tmp_path / "data" / "metadata.json").write_text(json.dumps(metadata | {"author": "third"}))
-    with pytest.raises(UsageError):  # only its own files are replaced without being asked
-        MinariExperienceReplay(recorded, source=str(tmp_path / "data"))
+    assert opened(recorded, **options).metadata.get("author") != "another"
+    for more in ({"download": "force"}, {}):
+        assert opened(recorded, **options, **more).metadata["author"] == "another"
     shutil.rmtree(folder)
     assert MinariExperienceReplay(recorded).total_episodes == 4
 

@@ -33,7 +33,7 @@ from datasets_cli import (
     ReplayBufferEnsemble,
 )
 from datasets_cli.config import Config
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.schema.columns import show_key
 from tests.conftest import DEMO

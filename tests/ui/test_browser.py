@@ -15,8 +15,8 @@ from selenium.webdriver.common.by import By
 import datasets_cli
 from datasets_cli.config import Config
 from datasets_cli.core.progress import silent
-from datasets_cli.install.ensure import install_dataset
 from datasets_cli.install.find import open_installed
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.results import ServedPage
 from datasets_cli.ui.curves import frame_png

@@ -16,7 +16,7 @@ from datasets_cli.audit.report import AuditReport
 from datasets_cli.audit.rules.finding import Finding
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.tables import save_table

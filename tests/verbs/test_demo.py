@@ -22,7 +22,7 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.core.progress import silent
 from datasets_cli.errors import UnknownDataset
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest

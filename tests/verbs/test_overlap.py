@@ -17,7 +17,7 @@ import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, DiskFull, UsageError
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.verbs import overlap, row_digests
 from tests.support.d4rl_cuts import CUTS

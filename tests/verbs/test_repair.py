@@ -22,7 +22,7 @@ from datasets_cli.core.progress import silent
 from datasets_cli.core.system_errors import MANIFEST_FILENAME
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, IntegrityError, PartialFailure
 from datasets_cli.formats.limits import LIMITS
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.sources.regular_file import open_regular
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests

@@ -13,7 +13,8 @@ from datasets_cli.audit.rules.rows import AuditedRows
 from datasets_cli.audit.rules.rule import About, RowNumbers, Rule, rule
 from datasets_cli.schema.columns import Key, show_key
 
-QUANTILES = {f"q{share:02}" for share in range(1, 100)}
+QUANTILES = frozenset(f"q{share:02}" for share in range(1, 100))
+NAMES = QUANTILES | {"min", "max"}
 STATISTICS = "stats"
 """Of metadata: by the column's name ``min``, ``max`` and quantiles ``q01`` to ``q99``."""
 TOLERANCE = 0.05
@@ -67,10 +68,14 @@ class Statistics:
 
 
 def _begin(about: About) -> Statistics | None:
+    published = about.metadata.get(STATISTICS)
+    if not isinstance(published, Mapping):
+        return None
     stated: dict[Key, dict[str, np.ndarray]] = {}
     for column in (each for each in about.columns if each.dtype in ("float32", "float64")):
-        for name in ("min", "max", *QUANTILES):
-            numbers = about.stated(STATISTICS, ".".join(column.key), name)
+        of_column = published.get(show_key(column.key))
+        for name in NAMES & of_column.keys() if isinstance(of_column, Mapping) else ():
+            numbers = about.stated(STATISTICS, show_key(column.key), name)
             if 0 < numbers.size == math.prod(column.shape):
                 exact = numbers.astype(column.dtype).astype(np.float64)  # as exact as the column
                 stated.setdefault(column.key, {})[name] = exact

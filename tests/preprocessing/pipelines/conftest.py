@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from datasets_cli.config import Config
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.preprocessing import origin
 from tests.support.d4rl_cuts import CUTS

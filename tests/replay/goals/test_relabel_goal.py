@@ -12,7 +12,7 @@ from tensordict import TensorDict
 from datasets_cli import ExperienceReplay, GoalRule
 from datasets_cli.config import Config
 from datasets_cli.errors import UnverifiedDataset, UsageError
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.replay import RelabelGoal
 from tests.support import maze_files

@@ -37,7 +37,7 @@ from datasets_cli.errors import (
     WrongSize,
     WrongState,
 )
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.replay.storages import sequences as returns_module
 from datasets_cli.replay.trajectories.bounds import TrajectoryIndex

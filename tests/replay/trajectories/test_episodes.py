@@ -16,7 +16,7 @@ from tensordict import TensorDict
 from datasets_cli import ExperienceReplay, LazyTensorStorage
 from datasets_cli.config import Config
 from datasets_cli.errors import OutOfRange, Unsupported, UsageError
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from tests.support import minari_files
 from tests.support.refusals import refused

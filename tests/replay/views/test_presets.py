@@ -20,7 +20,7 @@ from datasets_cli import ExperienceReplay, ReplayBuffer, SliceSampler, declared_
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import UnknownKey, Unsupported, UnverifiedDataset, UsageError, WrongRows
-from datasets_cli.install.ensure import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.replay.queries import views as presets
 from tests.support import maze_files
