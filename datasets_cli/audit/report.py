@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datasets_cli.store.arrays import DatasetArrays
 
 TABLE = "audit"
-KEPT_ROWS = 100
+STORED_ROWS = 100
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class AuditReport(JsonForm):
 
     def at_least(self, severity: str) -> tuple[Finding, ...]:
         """Return the findings of at least this severity."""
-        graver = [str(each) for each in SEVERITIES]
-        asked = graver[: graver.index(severity) + 1]
-        return tuple(each for each in self.findings if each.severity in asked)
+        severities = [str(each) for each in SEVERITIES]
+        chosen = severities[: severities.index(severity) + 1]
+        return tuple(each for each in self.findings if each.severity in chosen)
 
 
 def load_report(root: CacheRoot, content: str) -> AuditReport | None:
-    """Return the report of a dataset's data; None where none is kept."""
+    """Return the report of a dataset's data; None where none is stored."""
     try:
         table = load_table(root, content, TABLE)
         return None if table is None else decode(AuditReport, table)
@@ -55,8 +55,8 @@ def gravest(root: CacheRoot, content: str) -> str | None:
     return None if report is None else report.gravest or "clean"
 
 
-def tell_wrong(folder: Path, root: CacheRoot, progress: Progress) -> None:
-    """Audit a new dataset and log its defects."""
+def report_defects(folder: Path, root: CacheRoot, progress: Progress) -> None:
+    """Audit a new dataset and report its defects."""
     from datasets_cli.store.arrays import open_arrays  # with numpy
 
     dataset = open_arrays(folder)
@@ -65,24 +65,24 @@ def tell_wrong(folder: Path, root: CacheRoot, progress: Progress) -> None:
 
 
 def audited(dataset: DatasetArrays, root: CacheRoot, progress: Progress) -> AuditReport:
-    """Return the report of a dataset: the one that is kept, or one of the rules of today."""
+    """Return the report of a dataset: the stored one, or a new one if the rules have changed."""
     from datasets_cli.audit.rules.registry import RULES  # with numpy
     from datasets_cli.audit.run import audit
 
     versions = {rule.name: rule.version for rule in RULES}
     content = dataset.manifest.content
-    kept = load_report(root, content)
-    if kept is not None and kept.rules == versions:
-        return kept
-    if kept is not None:
-        new = [name for name in versions if versions[name] != kept.rules.get(name)]
-        progress(Note(f"{dataset.id}: audited again, for rules are new: {', '.join(new)}"))
+    stored = load_report(root, content)
+    if stored is not None and stored.rules == versions:
+        return stored
+    if stored is not None:
+        new = [name for name in versions if versions[name] != stored.rules.get(name)]
+        progress(Note(f"{dataset.id}: audited again, because rules are new: {', '.join(new)}"))
     findings = (
-        replace(each, rows=each.rows[:KEPT_ROWS]) for each in audit(dataset, RULES, progress)
+        replace(each, rows=each.rows[:STORED_ROWS]) for each in audit(dataset, RULES, progress)
     )
     report = AuditReport(versions, tuple(findings))
     try:
         save_table(root, content, TABLE, report.to_json())
     except (OSError, DiskFull) as error:
-        progress(Note(f"{dataset.id}: the report of the audit is not kept ({error})"))
+        progress(Note(f"{dataset.id}: the report of the audit is not stored ({error})"))
     return report

@@ -36,39 +36,39 @@ def audit(dataset: DatasetArrays, rules: Iterable[Rule], progress: Progress) -> 
     metadata = {name: each for name, each in manifest.metadata.items() if name not in untrue}
     about = About(manifest.columns, metadata, facts_of(manifest.id), is_shifted, texts, has_empty)
 
-    def told(keys: frozenset[Key]) -> Iterator[AuditedRows]:
+    def rows_of(keys: frozenset[Key]) -> Iterator[AuditedRows]:
         for rows in audited_rows(dataset, keys):
             yield rows
             progress(Rows(dataset.id, rows.first + len(rows), len(dataset)))
 
-    return findings_of(about, rules, told, len(dataset))
+    return findings_of(about, rules, rows_of, len(dataset))
 
 
 def findings_of(
     about: About, rules: Iterable[Rule], rows_of: RowsOf, num_rows: int = 0
 ) -> list[Finding]:
     """Return the findings of rules in rows, the most severe first."""
-    begun: list[tuple[Rule, Any, Any]] = []
+    started: list[tuple[Rule, Any, Any]] = []
     keys = frozenset[Key]()
     for rule in rules:
         call = partial(call_user_code, f"rule {rule.name}")  # which may be a user's
         if (state := call("begin", partial(rule.begin, about))) is not None:
-            begun.append((rule, state, call))
-            seen = call("keys", partial(_keys_of, state))
-            keys |= seen
-            if unknown := sorted(seen - about.keys - {*about.texts}):
+            started.append((rule, state, call))
+            read = call("keys", partial(_keys_of, state))
+            keys |= read
+            if unknown := sorted(read - about.keys - {*about.texts}):
                 names = ", ".join(map(show_key, unknown))
                 raise RldsError(
                     f"The rule {rule.name} reads {names}, which are not columns of the dataset.",
                     key=unknown[0],
                 )
-    observed = {id(state): (state, call) for _, state, call in begun}  # rules may share one
+    observed = {id(state): (state, call) for _, state, call in started}  # rules may share one
     for rows in rows_of(keys) if keys else ():
         num_rows = rows.first + len(rows)
         for state, call in observed.values():
             call("observe", partial(state.observe, rows))
     findings = []
-    for rule, state, call in begun:
+    for rule, state, call in started:
         if (finding := call("conclude", partial(_concluded, rule, state))) is not None:
             findings.append(_checked(rule, finding, num_rows))
     return gravest_first(findings)
@@ -79,8 +79,8 @@ def _keys_of(state: RuleState) -> frozenset[Key]:
 
 
 def _concluded(rule: Rule, state: Any) -> Finding | None:
-    asked = partial(rule.conclude, state) if rule.conclude else state.conclude
-    return asked(rule)
+    conclude = partial(rule.conclude, state) if rule.conclude else state.conclude
+    return conclude(rule)
 
 
 def _checked(rule: Rule, finding: Finding, num_rows: int) -> Finding:

@@ -125,13 +125,13 @@ def _find_in(
     entry = recipe.find(name, None)
     if entry is None and unlisted and recipe.unlisted:
         return Resolved(recipe, name, None)
-    if entry := entry or _ask(recipe, name, web, entries, root):
+    if entry := entry or _find_unlisted(recipe, name, web, entries, root):
         return Resolved(recipe, entry.name, entry)
     ids = [f"{recipe.family}/{known}" for known in entries]
     raise _unknown(f"{recipe.family}/{name}", ids, root)
 
 
-def _ask(
+def _find_unlisted(
     recipe: Recipe, name: str, web: GetWeb | None, entries: Iterable[str], root: CacheRoot
 ) -> CatalogueEntry | None:
     """Return the entry of an unlisted name; offline, that of its highest version ``@N``."""

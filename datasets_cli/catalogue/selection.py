@@ -138,9 +138,9 @@ def _installed(installed: list[str], text: str) -> list[str]:
 
 def _matching(ids: list[str], which: str, command: str, text: str) -> list[str]:
     """Return the ids that a glob matches; any other text unchanged."""
-    ids_meant = match([text], ids) if is_glob(text) else [text]
-    if not ids_meant:
+    matched = match([text], ids) if is_glob(text) else [text]
+    if not matched:
         raise UnknownDataset(
             f"No {which} dataset matches {text!r}.", id=text, advice=f"See: {command}"
         )
-    return ids_meant
+    return matched

@@ -26,7 +26,7 @@ def recipe_of(recipe: Recipe, name: str) -> Recipe:
         resources=lambda name, web: recipe.resources(name.removesuffix(SUFFIX), web),
         resources_at=look and (lambda name, place: look(name.removesuffix(SUFFIX), place)),
         references=lambda name: recipe.references(name.removesuffix(SUFFIX)),
-        variant=lambda name, given: recipe.variant(name.removesuffix(SUFFIX), given) + SUFFIX,
+        variant=lambda name, options: recipe.variant(name.removesuffix(SUFFIX), options) + SUFFIX,
         fallback=Recipe.fallback,
         describe=repaired.describe,
         blocks=repaired.blocks,

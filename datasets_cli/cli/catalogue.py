@@ -257,16 +257,16 @@ def _defects(about: DatasetInfo, traps: Sequence[str]) -> Iterator[Fact]:
     """Yield known pitfalls and the findings of the audit, without repetition."""
     rules = (about.details or {}).get("trap_rules", {})
     report = about.audited
-    seen = {finding.rule: finding for finding in report.findings} if report else {}
+    findings = {finding.rule: finding for finding in report.findings} if report else {}
     for trap in traps:
         names = rules.get(trap, ())
-        places = "; ".join(seen.pop(name).where for name in names if name in seen)
+        places = "; ".join(findings.pop(name).where for name in names if name in findings)
         if places:
             yield "known trap", f"{trap}. Seen in your copy: {places}"
         else:
             is_known = report and any(name in report.rules for name in names)
             yield "known trap", f"{trap}. Not seen in this copy" if is_known else trap
-    for finding in seen.values():
+    for finding in findings.values():
         yield f"audit, {finding.severity}", f"{finding.rule}: {finding}"
 
 
@@ -279,7 +279,7 @@ def _columns(about: DatasetInfo) -> Iterator[str]:
         name = ".".join(column.key)
         line = f"  {name:28} {column.dtype:8} {list(column.shape)!s:12}"
         formats = {"columns": _range, "frames": channels}
-        known = [tell(summary[of][name]) for of, tell in formats.items() if name in summary[of]]
+        known = [show(summary[of][name]) for of, show in formats.items() if name in summary[of]]
         yield f"{line} {''.join(known)}".rstrip()
 
 
@@ -287,7 +287,7 @@ def _range(measures: Mapping[str, Any]) -> str:
     """Return the cached statistics of a column."""
     if measures["constant"] and measures["count"]:
         return f"always {measures['min']:.6g}"
-    labels = {"nan": "NaN", "infinite": "infinite"}  # told where there are some
+    labels = {"nan": "NaN", "infinite": "infinite"}  # only where there are some
     parts = [f"{measures[name]:,} {label}" for name, label in labels.items() if measures[name]]
     moments = [f"{n} {measures[n]:.6g}" for n in ("mean", "std") if measures[n] is not None]
     range_ = [f"{measures['min']:.6g} to {measures['max']:.6g}"] if measures["count"] else []

@@ -70,12 +70,12 @@ def download(
         arguments = {name: value for name, value in call.items() if name in planned}
         _show_plans(state, datasets_cli.plan_download(**arguments, config=state.config))
         return
-    wanted = datasets_cli.match_datasets(call["ids"], config=state.config)
-    has_glob = set(wanted) != set(call["ids"])
-    if wanted[1:] and "source" not in call and (has_glob or state.interactive):
-        _ask(state, wanted, force="force" in call, yes=yes)
-    tell = Outcomes(state, call.get("verify", True)).tell
-    call |= {"ids": wanted, "on_result": tell, **state.settings}
+    ids = datasets_cli.match_datasets(call["ids"], config=state.config)
+    has_glob = set(ids) != set(call["ids"])
+    if ids[1:] and "source" not in call and (has_glob or state.interactive):
+        _confirm(state, ids, force="force" in call, yes=yes)
+    printer = ResultPrinter(state, call.get("verify", True))
+    call |= {"ids": ids, "on_result": printer, **state.settings}
 
     def emit(results: Downloads) -> None:
         lines = [str(dataset.path) for dataset in results.datasets]
@@ -113,7 +113,7 @@ def _split(text: str) -> tuple[str, str]:
     return name, value
 
 
-class Outcomes:
+class ResultPrinter:
     """Prints the result of each dataset immediately, and equal advice once."""
 
     def __init__(self, state: State, verify: bool) -> None:
@@ -121,7 +121,8 @@ class Outcomes:
         self._verify = verify
         self._advice: set[str] = set()
 
-    def tell(self, result: InstalledDataset | FailedDataset) -> None:
+    def __call__(self, result: InstalledDataset | FailedDataset) -> None:
+        """Print a result."""
         from datasets_cli.results import FailedDataset
 
         if isinstance(result, FailedDataset):
@@ -133,8 +134,8 @@ class Outcomes:
         size = human_bytes(result.size_bytes)
         self._state.note(f"{result.id}: {rows} in {trajectories}, {size} on disk")
         if result.dropped_steps:
-            told = file_rows(result.num_transitions, result.dropped_steps)
-            self._state.note(f"{result.id}: {told}")
+            text = file_rows(result.num_transitions, result.dropped_steps)
+            self._state.note(f"{result.id}: {text}")
         if result.unverified and self._verify:
             text = f"{result.id} is installed, but {result.unverified[0]}"
             advice = " (--force installs the published one)"
@@ -173,7 +174,7 @@ def _plan_lines(plans: Sequence[Plan], root: Path, width: int | None) -> list[st
     return [*lines, *wrapped(_total(len(due), sizes_due, root), width, "", "    ")]
 
 
-def _ask(state: State, ids: Sequence[str], *, force: bool, yes: bool) -> None:
+def _confirm(state: State, ids: Sequence[str], *, force: bool, yes: bool) -> None:
     if yes:
         return
     records = {record.id: record for record in datasets_cli.list_datasets(config=state.config)}
@@ -254,13 +255,13 @@ def demo(context: typer.Context, *, call: GivenOptions) -> None:
 
 def _how_to_use(state: State, results: list[DemoResult]) -> list[str]:
     root = state.config.root
-    elsewhere = root != load_config().root
-    in_python, in_shell = (f', root="{root}"', f" --root {root}") if elsewhere else ("", "")
+    is_other_root = root != load_config().root
+    in_python, in_shell = (f', root="{root}"', f" --root {root}") if is_other_root else ("", "")
     example = results[0].id
-    left = {True: "installed", False: "installed before"}
+    states = {True: "installed", False: "installed before"}
     return [
         f"Under {root}:",
-        *(f"  {result.id:26} {left[bool(result.kept)]}" for result in results),
+        *(f"  {result.id:26} {states[bool(result.is_new)]}" for result in results),
         "From Python:",
         "  from datasets_cli import ExperienceReplay",
         f'  ExperienceReplay("{example}", batch_size=256{in_python}).sample()',
@@ -279,7 +280,7 @@ def _show_demo(state: State, result: DemoResult) -> None:
     about = f"{files}, {size} -> {rows}; {counted(result.num_files_verified, 'file')} verified"
     batch = f"sampled {result.sampled}: {key} {dtype} {list(shape)}"
     width = state.width
-    state.say(
+    state.print_part(
         [
             cut(text, width) if width else text
             for text in (f"{result.id}: {result.about}", f"  {about}", f"  {batch}")

@@ -179,7 +179,7 @@ def _overlapping(overlap: DatasetOverlap) -> Iterator[str]:
     for unit, common in (("trajectory", overlap.trajectories), ("row", overlap.rows)):
         for id, count, total in zip(overlap.ids, common.counts, common.totals, strict=True):
             yield f"  {count:,} of {counted(total, unit)} of {id}"
-        if places := ", ".join(f"{mine:,} is {its:,}" for mine, its in common.examples):
+        if places := ", ".join(f"{first:,} is {second:,}" for first, second in common.examples):
             yield f"    {unit} {places}"
 
 
@@ -191,14 +191,14 @@ def delete(context: typer.Context, *, call: GivenOptions, yes: Yes = False) -> N
         rlds delete hopper-medium-v2
         rlds delete 'derived/*' --dry-run
     """
-    state, is_tried = state_of(context), "dry_run" in call
+    state, is_dry_run = state_of(context), "dry_run" in call
     deleted = datasets_cli.delete(call["ids"], dry_run=True, config=state.config)
     ids = [each.id for each in deleted]
-    if not is_tried:
+    if not is_dry_run:
         size = human_bytes(sum(each.size_bytes for each in deleted))
         state.confirm(f"Delete {', '.join(ids)} ({size})?", yes=yes)
         deleted = datasets_cli.delete(ids, expected=deleted, config=state.config)
-    word = "would delete" if is_tried else "deleted"
+    word = "would delete" if is_dry_run else "deleted"
     lines = [f"{word} {each.id}: {human_bytes(each.size_bytes)}, {COUNTED}" for each in deleted]
     state.emit([each.to_json() for each in deleted], fitted(lines, state.width), ids)
 

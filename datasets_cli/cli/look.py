@@ -172,7 +172,7 @@ def stats(context: typer.Context, *, call: GivenOptions) -> None:
     if found.changed:
         remarks.append(f"These had other statistics until now: {', '.join(found.changed)}.")
     elif "recompute" in call:
-        remarks.append("All rows were read again: no kept statistics were others.")
+        remarks.append("All rows were read again: the stored statistics are the same.")
     lines += ["", *fitted(remarks, width)] if remarks else []
     state.emit(found.to_json(), lines, [*found.columns, *found.frames])
 
@@ -180,9 +180,9 @@ def stats(context: typer.Context, *, call: GivenOptions) -> None:
 def _numbers(rows: list[dict[str, str]], width: int | None) -> list[str]:
     """Return the lines of a table, whose columns are aligned to the right but for the first."""
     first, *others = rows[0]
-    kept = [head for head in others if any(row[head] for row in rows)]
-    shown = [{first: row[first], **{f">{head}": row[head] for head in kept}} for row in rows]
-    return table(shown, width, [f">{head}" for head in SPARE if head in kept])
+    filled = [head for head in others if any(row[head] for row in rows)]
+    shown = [{first: row[first], **{f">{head}": row[head] for head in filled}} for row in rows]
+    return table(shown, width, [f">{head}" for head in SPARE if head in filled])
 
 
 @options_of(call=CardCall)

@@ -66,8 +66,8 @@ class _Printable(logging.Formatter):
         return printable_message(record.message)
 
 
-def _version(context: typer.Context, wanted: bool) -> None:
-    if wanted and not context.resilient_parsing:
+def _version(context: typer.Context, is_set: bool) -> None:
+    if is_set and not context.resilient_parsing:
         is_json = context.params.get("as_json")
         write(json.dumps({"version": __version__}) if is_json else f"rlds {__version__}")
         raise typer.Exit

@@ -42,9 +42,9 @@ def import_data(
     for line in _plan_lines(state, plan):
         state.note(line)
     line = _same_again(plan, call)
-    is_tried, said = "dry_run" in call, {pair.partition("=")[2] for pair in call.get("map", ())}
-    is_said = said.issuperset(filter(None, plan.map.values()))
-    if not (yes or is_tried or is_said):
+    is_dry_run, mapped = "dry_run" in call, {pair.partition("=")[2] for pair in call.get("map", ())}
+    is_mapped = mapped.issuperset(filter(None, plan.map.values()))
+    if not (yes or is_dry_run or is_mapped):
         if not state.interactive:
             raise UsageError(
                 "The columns were mapped by their names.",
@@ -56,9 +56,9 @@ def import_data(
     rows = counted(made.num_transitions, "transition")
     counts = f"{rows} in {counted(made.num_trajectories, 'trajectory')}"
     dropped = f", {counted(made.dropped_steps, 'last step')} dropped" if made.dropped_steps else ""
-    where = "nothing was written" if is_tried else f"in {made.path}"
+    where = "nothing was written" if is_dry_run else f"in {made.path}"
     lines = fitted([f"{made.id}: {counts}{dropped}, {where}"], state.width)
-    lines += [] if is_said else [line]  # not broken, to be pasted
+    lines += [] if is_mapped else [line]  # not broken, to be pasted
     state.emit({**made.to_json(), "plan": plan.to_json()}, lines, [made.id])
 
 
@@ -100,13 +100,13 @@ def export(context: typer.Context, *, call: GivenOptions) -> None:
     """
     state = state_of(context)
     made = datasets_cli.export_dataset(**call, **state.settings)
-    lines = fitted(_export_lines(made, is_tried="dry_run" in call), state.width)
+    lines = fitted(_export_lines(made, is_dry_run="dry_run" in call), state.width)
     state.emit(made.to_json(), lines, [str(made.path)])
 
 
-def _export_lines(made: ExportedDataset, *, is_tried: bool) -> list[str]:
+def _export_lines(made: ExportedDataset, *, is_dry_run: bool) -> list[str]:
     lost = [f"  not kept: {line}" for line in made.losses]
-    if is_tried:
+    if is_dry_run:
         nothing = "" if lost else "; all of it is kept"
         return [f"{made.id} as {made.format} would be {made.path}{nothing}", *lost]
     head = f"{made.id} as {made.format}: {made.path}, {human_bytes(made.size_bytes)}"

@@ -88,7 +88,7 @@ def preprocess(
     ids = step.get("input", ())
     if name is not None or force:
         others = [*transforms, *workers, *(step.keys() - {"input", "layout"})]
-        others += [flag for flag, given in (("save", save), ("dry_run", dry_run)) if given]
+        others += [flag for flag, is_set in (("save", save), ("dry_run", dry_run)) if is_set]
         _join(state, ids, name, others, layout=step.get("layout"), force=force)
     elif not transforms and not save and step.keys() <= {"input"}:
         plan = datasets_cli.plan_preprocess(ids=ids, config=state.config)
@@ -112,7 +112,7 @@ def _join(
             "--name mine/both",
         )
     joined = datasets_cli.join_datasets(ids, name, **options, **state.settings)
-    state.note(_made(state, joined))
+    state.note(_result_line(state, joined))
     state.emit(joined.to_json(), [str(joined.path)], [str(joined.path)])
 
 
@@ -153,7 +153,7 @@ def _step(step: GivenOptions, transforms: GivenOptions) -> PreprocessStep:
         "fn": ("--fn MODULE:FUNCTION, or a transform such as --cast float32", does),
         "out": ("--out NAME", "out" in step),
     }
-    if missing := [name for name, (_, is_given) in needed.items() if not is_given]:
+    if missing := [name for name, (_, is_set) in needed.items() if not is_set]:
         raise UsageError(
             f"rlds preprocess needs {' and '.join(needed[name][0] for name in missing)}.",
             argument=missing[0],
@@ -203,7 +203,7 @@ def _one(state: State, task: PlannedDataset, workers: GivenOptions) -> None:
         progress=state.progress(),
         config=state.config,
     )
-    state.note(_made(state, made))
+    state.note(_result_line(state, made))
     state.emit(made.to_json(), [str(made.path)], [str(made.path)])
 
 
@@ -225,17 +225,17 @@ def _prepare(
     is_empty = not (plan.tasks or plan.tables)
     if is_empty and not datasets_cli.list_datasets(installed=True, config=state.config):
         state.note("Nothing is installed. Begin with: rlds download demo/door-human or rlds demo")
-    wanted = {task.id for task in (plan.tasks if names_done else plan.due)}
+    ids = {task.id for task in (plan.tasks if names_done else plan.due)}
 
     def emit(results: PreprocessResults) -> None:
-        paths = [str(dataset.path) for dataset in results.datasets if dataset.id in wanted]
+        paths = [str(dataset.path) for dataset in results.datasets if dataset.id in ids]
         state.emit({"plan": plan.to_json(), **results.to_json()}, paths, paths)
 
     work = partial(
         datasets_cli.run_plan,
         plan,
         **workers,
-        on_result=lambda result: state.note(_made(state, result)),
+        on_result=lambda result: state.note(_result_line(state, result)),
         progress=state.progress(),
         config=state.config,
     )
@@ -260,7 +260,7 @@ def _plan_lines(plan: PreprocessPlan, width: int | None) -> list[str]:
     return lines
 
 
-def _made(
+def _result_line(
     state: State, result: DerivedDataset | InstalledDataset | DatasetTables | FailedDataset
 ) -> str:
     """Return the line of a result."""

@@ -65,7 +65,7 @@ class State:
             raise
         emit(results)
 
-    def say(self, lines: Sequence[str]) -> None:
+    def print_part(self, lines: Sequence[str]) -> None:
         """Print part of a result immediately for people; ``emit`` prints it for programs."""
         if not (self.json or self.quiet):
             write("\n".join(map(_printable_row, lines)))
@@ -79,8 +79,8 @@ class State:
         """Return the lines of a table, and note the columns that do not fit."""
         lines = table(rows, self.width, spare)
         names = [heading.lstrip(">") for heading in spare if lines]
-        if gone := [name for name in names if name not in lines[0]]:
-            self.note(f"Not shown, for the terminal is narrow: {', '.join(gone)}.")
+        if omitted := [name for name in names if name not in lines[0]]:
+            self.note(f"Not shown, for the terminal is narrow: {', '.join(omitted)}.")
         return lines
 
     @property

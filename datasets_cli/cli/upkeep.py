@@ -67,35 +67,37 @@ def prune(context: typer.Context, *, call: GivenOptions, yes: Yes = False) -> No
         rlds prune --dry-run
         rlds prune --older-than 0
     """
-    state, is_tried = state_of(context), call.pop("dry_run", False)
+    state, is_dry_run = state_of(context), call.pop("dry_run", False)
     leftovers = datasets_cli.prune(**call, dry_run=True, config=state.config)
-    due = [each for each in leftovers if not each.kept]
-    if not is_tried and any(not each.kept or each.kind == "trash" for each in leftovers):
+    due = [each for each in leftovers if not each.reason]
+    if not is_dry_run and any(not each.reason or each.kind == "trash" for each in leftovers):
         size = human_bytes(sum(each.size_bytes for each in due))
         if due and not yes:
-            for line in _left(leftovers):
+            for line in _leftover_lines(leftovers):
                 state.note(line)
             state.confirm(f"Delete {len(due)} of these, {size}?", yes=yes)
         leftovers = datasets_cli.prune(**call, config=state.config)
-    lines = fitted([*_left(leftovers), _sum(leftovers, is_tried)], state.width)
-    gone = [str(each.path) for each in leftovers if each.deleted or (is_tried and not each.kept)]
-    state.emit([each.to_json() for each in leftovers], lines, gone)
+    lines = fitted([*_leftover_lines(leftovers), _sum(leftovers, is_dry_run)], state.width)
+    paths = [
+        str(each.path) for each in leftovers if each.deleted or (is_dry_run and not each.reason)
+    ]
+    state.emit([each.to_json() for each in leftovers], lines, paths)
 
 
-def _left(leftovers: Sequence[Leftover]) -> list[str]:
+def _leftover_lines(leftovers: Sequence[Leftover]) -> list[str]:
     lines = []
     for each in leftovers:
         size = human_bytes(each.size_bytes)
-        kept = f"; kept: {each.kept}" if each.kept else ""
-        lines.append(f"{each.path}: {each.kind}, {size}{kept}")
+        reason = f"; kept: {each.reason}" if each.reason else ""
+        lines.append(f"{each.path}: {each.kind}, {size}{reason}")
     return lines
 
 
-def _sum(leftovers: Sequence[Leftover], is_tried: bool) -> str:
-    due = [each for each in leftovers if (not each.kept if is_tried else each.deleted)]
+def _sum(leftovers: Sequence[Leftover], is_dry_run: bool) -> str:
+    due = [each for each in leftovers if (not each.reason if is_dry_run else each.deleted)]
     if not due:
         return "Nothing to delete."
-    word = "would be deleted" if is_tried else "deleted"
+    word = "would be deleted" if is_dry_run else "deleted"
     return f"{human_bytes(sum(each.size_bytes for each in due))} {word}, {len(due)} in all."
 
 

@@ -132,8 +132,8 @@ class WrongValue(ValueError):
     def __str__(self) -> str:
         if self.found is MISSING:
             return f"{self.where} is missing"
-        told = f"expected {self.expected}, found {reprlib.repr(self.found)}"
-        return f"{self.where}: {told}" if self.where else told
+        text = f"expected {self.expected}, found {reprlib.repr(self.found)}"
+        return f"{self.where}: {text}" if self.where else text
 
     def below(self, name: str | int) -> WrongValue:
         """Return the error of a value that another one has under a name or number."""
@@ -196,7 +196,7 @@ class _Shape(NamedTuple):
 def _each(shape: _Shape, named: Iterable[tuple[str | int, Any]]) -> list[Any]:
     """Return what is made of values, which an error names."""
     types, expected, make, holds = shape
-    all_made = []
+    values = []
     for name, value in named:
         try:
             if type(value) not in types:
@@ -206,8 +206,8 @@ def _each(shape: _Shape, named: Iterable[tuple[str | int, Any]]) -> list[Any]:
                 raise WrongValue("", expected, value)
         except WrongValue as error:
             raise error.below(name) from None
-        all_made.append(made)
-    return all_made
+        values.append(made)
+    return values
 
 
 @cache
@@ -305,7 +305,7 @@ class _Field(NamedTuple):
 
 def _attributes(known: Iterable[_Field], value: dict[str, Any]) -> dict[str, Any]:
     """Return the values of fields, from an object of JSON."""
-    all_made: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     name = ""
     try:
         for name, attribute, is_needed, types, expected, make, holds in known:
@@ -316,12 +316,12 @@ def _attributes(known: Iterable[_Field], value: dict[str, Any]) -> dict[str, Any
                 made = item if make is None else make(item)
                 if holds is not None and not holds(made):
                     raise WrongValue("", expected, item)
-                all_made[attribute] = made
+                values[attribute] = made
             elif is_needed:
                 raise WrongValue("", expected)
     except WrongValue as error:
         raise error.below(name) from None
-    return all_made
+    return values
 
 
 def _dataclass(kind: Any) -> Make:
@@ -330,16 +330,16 @@ def _dataclass(kind: Any) -> Make:
 
     def make(value: dict[str, Any]) -> Any:
         known = _fields(kind)
-        all_made = _attributes(known, value)
+        values = _attributes(known, value)
         if is_closed:
             names = [field.name for field in known]
             if unknown := [name for name in value if name not in names]:
                 raise WrongValue("", f"some of {', '.join(names)}", ", ".join(unknown))
-        if not is_plain or len(all_made) < len(known):
-            return kind(**all_made)
+        if not is_plain or len(values) < len(known):
+            return kind(**values)
         # A frozen class sets one attribute after the other, in three times the time.
         made = object.__new__(kind)
-        made.__dict__.update(all_made)
+        made.__dict__.update(values)
         return made
 
     return make

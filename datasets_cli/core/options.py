@@ -254,13 +254,13 @@ class _Taking(Generic[P, Options]):
         # `Signature.bind` is slow, so it only explains errors.
         def bound(positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]:
             try:
-                given = signature.bind(*positional, **named).arguments
+                arguments = signature.bind(*positional, **named).arguments
             except TypeError as error:
                 unknown = [name for name in named if name not in signature.parameters]
                 # Like Python, report an unknown keyword before missing ones.
                 reason = _unknown(unknown[0], signature) if unknown else error
                 raise TypeError(f"{_called(body, positional)}() {reason}") from None
-            return tuple(given.pop(each.name) for each in first), make(**given)
+            return tuple(arguments.pop(each.name) for each in first), make(**arguments)
 
         call.__signature__ = signature  # type: ignore[attr-defined]
         call.__taken__ = make  # type: ignore[attr-defined]

@@ -112,7 +112,7 @@ def format_of(name: str, *, is_written: bool = False, columns: Sequence[str] = (
 
 def recognised(path: Path, name: str | None, columns: Sequence[str] = ()) -> tuple[str, Recognised]:
     """Return the format of the files at a path, and their columns; ``name`` fixes the format."""
-    tried = (name,) if name else ("csv",) if columns else NAMES
+    candidates = (name,) if name else ("csv",) if columns else NAMES
     with path_errors(path):
         if not (path.is_file() or path.is_dir()):  # opening a pipe or a device would block
             kind = kind_of(path.stat().st_mode) if path.exists() else None
@@ -124,7 +124,7 @@ def recognised(path: Path, name: str | None, columns: Sequence[str] = ()) -> tup
                 expected="a regular file or a folder",
                 found=kind,
             )
-        for each in tried:
+        for each in candidates:
             known = format_of(each, columns=columns).recognise(path)
             if known is not None and each in (*NAMES, known.format):
                 return known.format or each, known
@@ -137,10 +137,10 @@ def recognised(path: Path, name: str | None, columns: Sequence[str] = ()) -> tup
     elif any(name.endswith(".parquet") for name in names[1:]):
         hint = "A dataset in several Parquet files is not supported: join them with pandas. "
     raise UsageError(
-        f"{path} is not a file of these formats: {', '.join(tried)}.",
+        f"{path} is not a file of these formats: {', '.join(candidates)}.",
         argument="path",
         path=path,
-        expected=[*tried],
+        expected=[*candidates],
         advice=f"{hint}See docs/exchange.md. create_dataset() stores arrays of any other reader.",
     )
 

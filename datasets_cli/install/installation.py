@@ -15,7 +15,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from datasets_cli.audit.report import tell_wrong
+from datasets_cli.audit.report import report_defects
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config, load_config
 from datasets_cli.core.progress import File, Note, Progress, Rows, silent
@@ -233,7 +233,7 @@ class Installation:
             raise
         folder = root.dataset(resolved.id)
         is_ours = commit(root, staging, manifest, replace=options.force)
-        tell_wrong(folder, root, progress)
+        report_defects(folder, root, progress)
         if not options.keep_raw and options.source_folder is None:
             remove_raw(root, resolved.id)
         return InstalledDataset.of(folder, manifest) if is_ours else self._other_copy(resolved.id)

@@ -61,13 +61,13 @@ def _routes() -> list[Route]:
 
 def _failed(request: Request, error: Exception) -> Response:
     """Return an error as one sentence, as a page or as JSON."""
-    status, text = _told(error)
+    status, text = _message(error)
     if request.url.path.startswith("/api/"):
         return json_response({"error": {"type": type(error).__name__, "message": text}}, status)
     return page_of(request).render(request, "error.html", status, message=text)
 
 
-def _told(error: Exception) -> tuple[int, str]:
+def _message(error: Exception) -> tuple[int, str]:
     """Return the status and the sentence of an error."""
     if isinstance(error, HTTPException):
         known = {404: "This page does not exist.", 405: "This page can only be read."}

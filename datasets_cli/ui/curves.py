@@ -87,8 +87,8 @@ def curves_of(
             expected=[*known],
         )
     shown = rows[slice(*steps)]
-    kept, notes = shown[:MOST_ROWS], []
-    if len(kept) < len(shown):
+    drawn, notes = shown[:MOST_ROWS], []
+    if len(drawn) < len(shown):
         notes.append(f"{MOST_ROWS:,} of {len(shown):,} steps are shown: choose others")
     columns = [known[name] for name in dict.fromkeys(names)]
     notes += [
@@ -100,11 +100,11 @@ def curves_of(
         notes.append(f"not shown, as more than {MOST_COLUMNS} columns: {', '.join(left_out)}")
     most = min(max(num_points, LEAST_POINTS), MOST_POINTS)
     curves = {
-        show_key(each.key): _curves(dataset, each, kept, rows.start, most)
+        show_key(each.key): _curves(dataset, each, drawn, rows.start, most)
         for each in columns[:MOST_COLUMNS]
     }
-    first = kept.start - rows.start
-    return Curves(len(rows), first, first + len(kept), curves, tuple(notes))
+    first = drawn.start - rows.start
+    return Curves(len(rows), first, first + len(drawn), curves, tuple(notes))
 
 
 def _curves(

@@ -255,10 +255,10 @@ def _not_bound(error: OSError, call: PageCall, family: int, place: Any) -> Usage
 
 def _is_free(family: int, place: Any, port: int) -> bool:
     """Return whether a port can be bound, as 0 always can."""
-    with socket.socket(family, socket.SOCK_STREAM) as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            tried.bind((place[0], port, *place[2:]))
+            listener.bind((place[0], port, *place[2:]))
         except OSError:
             return False
         return True

@@ -37,13 +37,13 @@ class DemoResult(JsonForm):
         resources: the raw files, as in the manifest.
         batch: ``{key joined by dots: (dtype, shape)}`` of every leaf of the batch.
         mean_reward: the mean reward of the batch.
-        kept: True if the call installed it under the user's cache root, False if it was installed
-            before, None if it was installed temporarily.
+        is_new: whether the call installed it under the user's cache root; None if it was installed
+            temporarily.
     """
 
     JSON = (
         "id about published path num_transitions num_trajectories "
-        "files_verified=num_files_verified sampled resources batch mean_reward kept?"
+        "files_verified=num_files_verified sampled resources batch mean_reward new=is_new?"
     )
 
     id: str
@@ -57,7 +57,7 @@ class DemoResult(JsonForm):
     resources: tuple[Mapping[str, Any], ...]
     batch: Leaves
     mean_reward: float
-    kept: bool | None = None
+    is_new: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -114,14 +114,14 @@ def _tour(config: Config, keep: bool) -> Iterator[DemoResult]:
         return
     with temporary_folder("demo") as folder:
         for stop in STOPS:
-            yield replace(_visited(stop, replace(config, root=folder)), kept=None)
+            yield replace(_visited(stop, replace(config, root=folder)), is_new=None)
 
 
 def _visited(stop: Stop, config: Config) -> DemoResult:
     from datasets_cli.experience.replay import ExperienceReplay  # with torch
 
     before = is_installed(CacheRoot(config.root), stop.id)
-    installed = install_dataset(stop.id, config, progress=silent)
+    dataset = install_dataset(stop.id, config, progress=silent)
     manifest = verify_installed(stop.id, config)
     replay = ExperienceReplay(
         stop.id,
@@ -136,7 +136,7 @@ def _visited(stop: Stop, config: Config) -> DemoResult:
         id=stop.id,
         about=str(manifest.metadata["about"]),
         published=stop.published,
-        path=installed.path,
+        path=dataset.path,
         num_transitions=manifest.num_transitions,
         num_trajectories=manifest.num_trajectories,
         num_files_verified=len(manifest.files),
@@ -144,5 +144,5 @@ def _visited(stop: Stop, config: Config) -> DemoResult:
         resources=manifest.resources,
         batch=leaves_of(batch),
         mean_reward=float(batch["next", "reward"].mean()),
-        kept=not before,
+        is_new=not before,
     )

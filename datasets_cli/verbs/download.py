@@ -210,11 +210,11 @@ def _num_side_by_side(ids: list[str], config: Config, options: InstallOptions) -
         count = os.cpu_count() or 1 if workers.num_workers is None else workers.num_workers
     else:
         count = ON_A_CLUSTER
-    num_missing = sum(not _is_there(id, config, options) for id in ids)
+    num_missing = sum(not _is_installed(id, config, options) for id in ids)
     return min(num_missing, count + FETCHED_AHEAD if count else 1)
 
 
-def _is_there(id: str, config: Config, options: InstallOptions) -> bool:
+def _is_installed(id: str, config: Config, options: InstallOptions) -> bool:
     try:
         return is_installed_already(id, config, options)
     except UsageError:  # the installation reports it
@@ -234,11 +234,11 @@ def _sizes(ids: Iterable[str], config: Config, options: InstallOptions) -> dict[
     return sizes
 
 
-def _select(ids: str | Iterable[str], config: Config, options: InstallOptions) -> list[str]:
-    wanted = select_known(ids, config)
-    if options.source is not None and len(wanted) > 1:
-        _check_shared_folder(wanted, config, options)
-    return wanted
+def _select(text: str | Iterable[str], config: Config, options: InstallOptions) -> list[str]:
+    ids = select_known(text, config)
+    if options.source is not None and len(ids) > 1:
+        _check_shared_folder(ids, config, options)
+    return ids
 
 
 def _check_shared_folder(ids: list[str], config: Config, options: InstallOptions) -> None:

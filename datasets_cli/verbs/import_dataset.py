@@ -29,9 +29,9 @@ from datasets_cli.sources.disk import COPIED_BYTES
 def hashed(path: Path) -> Iterator[Callable[[], dict[str, Any]]]:
     """Hash a file or a folder in a thread; yield what returns its name, bytes and sha256."""
     # The sha256 of a folder is that of the list which `sha256sum` prints of its files, by path.
-    before, is_left = _stats(path), Event()
+    before, is_cancelled = _stats(path), Event()
     with ThreadPoolExecutor(1) as thread:
-        digest = thread.submit(_digest, path, before, is_left)
+        digest = thread.submit(_digest, path, before, is_cancelled)
 
         def resource() -> dict[str, Any]:
             sha256 = digest.result()
@@ -44,20 +44,20 @@ def hashed(path: Path) -> Iterator[Callable[[], dict[str, Any]]]:
         try:
             yield resource
         finally:
-            is_left.set()
+            is_cancelled.set()
 
 
-def _digest(path: Path, names: Iterable[str], is_left: Event) -> str:
+def _digest(path: Path, names: Iterable[str], is_cancelled: Event) -> str:
     if path.is_file():
-        return _sha256(path, is_left)
-    lines = (f"{_sha256(path / name, is_left)}  {name}\n" for name in names)
+        return _sha256(path, is_cancelled)
+    lines = (f"{_sha256(path / name, is_cancelled)}  {name}\n" for name in names)
     return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
 
 
-def _sha256(path: Path, is_left: Event) -> str:
+def _sha256(path: Path, is_cancelled: Event) -> str:
     sha256 = hashlib.sha256()
     with path.open("rb") as file:
-        while (chunk := file.read(COPIED_BYTES)) and not is_left.is_set():
+        while (chunk := file.read(COPIED_BYTES)) and not is_cancelled.is_set():
             sha256.update(chunk)
     return sha256.hexdigest()
 

@@ -137,8 +137,8 @@ def _copied(manifest: Manifest, root: CacheRoot) -> dict[str, Any]:
     report = None if table is None else report_from_json(table)
     terms = {key: own[key] for key in ("licence", "citation") if own.get(key)}
     summary, audited = (load(root, manifest.content) for load in (load_summary, load_report))
-    kept = {"report": report, "summary": summary, "audited": audited}
-    return terms | {"manifest": manifest, **kept}
+    tables = {"report": report, "summary": summary, "audited": audited}
+    return terms | {"manifest": manifest, **tables}
 
 
 @dataclass(frozen=True)

@@ -54,10 +54,10 @@ class Leftover(JsonForm):
         age_days: the days since the last write.
         id: the id of its dataset, if known.
         deleted: whether it was deleted.
-        kept: the reason why it was not deleted, or empty.
+        reason: why it is not deleted, or empty.
     """
 
-    JSON = "kind path bytes=size_bytes age_days=_days id|null deleted kept|null"
+    JSON = "kind path bytes=size_bytes age_days=_days id|null deleted reason|null"
 
     kind: str
     path: Path
@@ -65,7 +65,7 @@ class Leftover(JsonForm):
     age_days: float
     id: str = ""
     deleted: bool = False
-    kept: str = ""
+    reason: str = ""
 
     @property
     def _days(self) -> float:
@@ -133,8 +133,8 @@ def prune(call: PruneCall) -> list[Leftover]:
             path=place.path / "datasets",
             advice="Is its disk mounted?",
         )
-    given = call.folders
-    folders = [*map(Path, [given] if isinstance(given, str | os.PathLike) else given)]
+    folders = call.folders
+    folders = [*map(Path, [folders] if isinstance(folders, str | os.PathLike) else folders)]
     for folder in folders:
         if not folder.expanduser().is_dir():
             raise UsageError(
@@ -180,23 +180,25 @@ def _judged(leftover: Leftover, root: CacheRoot, older_than_days: float, raw: bo
     """Return a leftover with the reason why it stays, if there is one."""
     if leftover.kind in CONTINUED and leftover.age_days < older_than_days:
         return replace(
-            leftover, kept=f"it can be continued and is {leftover.age_days:.1f} days old"
+            leftover, reason=f"it can be continued and is {leftover.age_days:.1f} days old"
         )
     if leftover.kind == ROWS and leftover.age_days * SECONDS_A_DAY < 3600:
-        return replace(leftover, kept="it is less than an hour old")
+        return replace(leftover, reason="it is less than an hour old")
     if leftover.kind == RAW and not raw:
-        return replace(leftover, kept="a download that keeps raw files may have kept them")
+        return replace(leftover, reason="a download that keeps raw files may have kept them")
     if leftover.kind == TRASH and leftover.id and not is_installed(root, leftover.id):
-        return replace(leftover, kept=f"it is the only copy of {leftover.id}, and is brought back")
+        return replace(
+            leftover, reason=f"it is the only copy of {leftover.id}, and is brought back"
+        )
     if leftover.kind == UNFINISHED and (path := restored_path(leftover.path)):
-        return replace(leftover, kept=f"it is the only copy of {path}, and is brought back")
+        return replace(leftover, reason=f"it is the only copy of {path}, and is restored")
     return leftover
 
 
 def _delete(leftover: Leftover, root: CacheRoot, older_than_days: float, raw: bool) -> Leftover:
-    """Delete a leftover that is not kept, under the lock of the processes that might use it."""
+    """Delete a leftover that may be deleted, under the lock of the processes that might use it."""
     is_only_copy = leftover.kind in (TRASH, UNFINISHED)
-    if leftover.kept and not is_only_copy:
+    if leftover.reason and not is_only_copy:
         return leftover
     try:
         with _lock(leftover, root):
@@ -204,16 +206,16 @@ def _delete(leftover: Leftover, root: CacheRoot, older_than_days: float, raw: bo
             leftover = _judged(_looked_at_again(leftover, root), root, older_than_days, raw)
             if path := restored_path(leftover.path):
                 recover(path)
-            elif leftover.kept and is_only_copy:
+            elif leftover.reason and is_only_copy:
                 restore(root, leftover.id)
-            elif not leftover.kept:
+            elif not leftover.reason:
                 sweep(leftover.path)
-            if leftover.kept:
+            if leftover.reason:
                 return leftover
     except LockedError:
-        return replace(leftover, kept="another process works on it")
+        return replace(leftover, reason="another process works on it")
     if leftover.path.exists():
-        return replace(leftover, kept="it cannot be deleted; see the permissions of its folder")
+        return replace(leftover, reason="it cannot be deleted; see the permissions of its folder")
     if leftover.kind in (DOWNLOAD, RAW, RECORDED):
         remove_empty_parents(leftover.path, root.path / "downloads")
     return replace(leftover, deleted=True)

@@ -104,9 +104,9 @@ def scan(call: ScanCall) -> list[FoundData]:
     """
     place = CacheRoot(call.chosen_config().root)
     folders = call.folders
-    wanted = [folders] if isinstance(folders, str | os.PathLike) else [*folders]
-    tops = [Path(folder).expanduser() for folder in wanted]
-    for folder, top in zip(wanted, tops, strict=True):
+    folders = [folders] if isinstance(folders, str | os.PathLike) else [*folders]
+    tops = [Path(folder).expanduser() for folder in folders]
+    for folder, top in zip(folders, tops, strict=True):
         if not (os.fspath(folder) and top.is_dir()):
             why = f"{os.fspath(folder)!r} {no_folder(folder)}"
             raise UsageError(

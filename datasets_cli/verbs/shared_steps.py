@@ -57,8 +57,8 @@ def shared_steps(first: DatasetArrays, second: DatasetArrays) -> SharedSteps | N
         dropped = dropped_after(ends[~terminated.reshape(-1)])
         with _damage(second):
             num_steps += len(dropped)
-            kept = np.setdiff1d(dropped, _changed(entries, ("false-end",), num_steps))
-            repaired = np.union1d(kept, _changed(entries, NEW_ENDS, num_steps))
+            still_dropped = np.setdiff1d(dropped, _changed(entries, ("false-end",), num_steps))
+            repaired = np.union1d(still_dropped, _changed(entries, NEW_ENDS, num_steps))
     is_same = len(second) + len(repaired) == num_steps
     return SharedSteps(num_steps, dropped, repaired) if is_same else None
 

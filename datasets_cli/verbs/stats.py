@@ -139,33 +139,33 @@ def statistics_of(call: StatsCall, root: CacheRoot) -> DatasetStatistics:
     config = call.chosen_config()
     folder, id = folder_and_id(call.id, config)
     manifest = read_sound_manifest_of(folder, id)
-    known, given = KnownColumns(manifest), call.columns
-    asked = texts_of("columns", given if isinstance(given, str) else [*given])
-    named = (column for text in asked for column in known.of_numbers(text, "columns"))
+    known, columns = KnownColumns(manifest), call.columns
+    texts = texts_of("columns", columns if isinstance(columns, str) else [*columns])
+    named = (column for text in texts for column in known.of_numbers(text, "columns"))
     names = {show_key(column.key) for column in named}
-    kept = load_summary(root, manifest.content)
-    summary, measures = kept or {}, None
-    if kept is None or call.recompute:
+    stored = load_summary(root, manifest.content)
+    summary, measures = stored or {}, None
+    if stored is None or call.recompute:
         dest, what = root.tables(manifest.content) / STATISTICS, f"the tables of {id}"
         with (
             displayed(call.progress, "transitions read") as progress,
             dest_locked(dest, config.lock_timeout, progress, what),
         ):
-            summary, measures = _made(root, folder, manifest, progress, again=call.recompute)
-    columns = {show_key(each.key): each for each in manifest.all_columns}
-    before, measured = kept or summary, {*summary["columns"], *summary["frames"]}
+            summary, measures = _computed(root, folder, manifest, progress, again=call.recompute)
+    dtypes = {show_key(each.key): each.dtype for each in manifest.all_columns}
+    before, measured = stored or summary, {*summary["columns"], *summary["frames"]}
     return DatasetStatistics(
         id,
         manifest.content,
         manifest.num_transitions,
         manifest.num_trajectories,
-        _chosen(summary["columns"], names),
+        _selected(summary["columns"], names),
         _numbers(root, manifest, names & summary["columns"].keys(), measures),
         summary["trajectories"],
-        _chosen(summary["frames"], names),
+        _selected(summary["frames"], names),
         summary["sampled_rows"],
-        {name: each.dtype for name, each in columns.items() if name not in measured},
-        summary is not kept,
+        {name: dtype for name, dtype in dtypes.items() if name not in measured},
+        summary is not stored,
         tuple(
             name
             for part in PARTS
@@ -175,7 +175,7 @@ def statistics_of(call: StatsCall, root: CacheRoot) -> DatasetStatistics:
     )
 
 
-def _made(
+def _computed(
     root: CacheRoot, folder: Path, manifest: Manifest, progress: Progress, *, again: bool
 ) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
     """Return the summary of tables that this or another process has just computed."""
@@ -196,7 +196,7 @@ def _made(
 
 
 def _numbers(
-    root: CacheRoot, manifest: Manifest, names: set[str], made: dict[str, np.ndarray] | None
+    root: CacheRoot, manifest: Manifest, names: set[str], measures: dict[str, np.ndarray] | None
 ) -> dict[str, dict[str, list[float | None]]]:
     """Return the measures of each number of columns."""
     if not names:
@@ -204,7 +204,7 @@ def _numbers(
     from datasets_cli.project.statistics import load_measures
     from datasets_cli.schema.column_statistics import MEASURES
 
-    if (measures := made or load_measures(manifest, root)) is None:
+    if (measures := measures or load_measures(manifest, root)) is None:
         raise RldsError(
             f"The cached table of numbers of {manifest.id} is missing or damaged.",
             id=manifest.id,
@@ -220,7 +220,7 @@ def _numbers(
     }
 
 
-def _chosen(measures: Mapping[str, Measures], names: set[str]) -> dict[str, Measures]:
+def _selected(measures: Mapping[str, Measures], names: set[str]) -> dict[str, Measures]:
     return {name: each for name, each in measures.items() if not names or name in names}
 
 

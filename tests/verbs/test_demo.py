@@ -54,7 +54,7 @@ def test_what_the_demo_keeps_opens_offline_and_has_ids_of_its_own(
 ) -> None:
     monkeypatch.setenv("RLDS_OFFLINE", "1")
     stops = {stop["id"]: stop for stop in run_json(capsys, "demo", "--keep")}
-    assert list(stops) == list(DEMOS) and all(stop["kept"] for stop in stops.values())
+    assert list(stops) == list(DEMOS) and all(stop["new"] for stop in stops.values())
     records = run_json(capsys, "list", "--installed")
     assert [record["id"] for record in records] == list(DEMOS)
     for record in records:
@@ -65,7 +65,7 @@ def test_what_the_demo_keeps_opens_offline_and_has_ids_of_its_own(
         told = " ".join(capsys.readouterr().out.split())
         assert f"demo data, and not {load_sample(record['id'])}: {stop['about']}" in told
     assert main(["verify"]) == 0
-    assert not any(stop["kept"] for stop in run_json(capsys, "demo", "--keep"))
+    assert not any(stop["new"] for stop in run_json(capsys, "demo", "--keep"))
 
 
 def load_sample(id: str) -> str:

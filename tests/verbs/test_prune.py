@@ -71,7 +71,7 @@ def test_a_partial_download_stays_for_a_week(config: Config, root: CacheRoot) ->
     new = file(root.downloads(OTHER) / "hopper.hdf5.part", days=6)
     old = file(root.downloads("d4rl/ant-random-v2") / "ant.hdf5.part", days=8)
     found = {each.id: each for each in datasets_cli.prune(config=config)}
-    assert found[OTHER].kept.startswith("it can be continued") and new.exists()
+    assert found[OTHER].reason.startswith("it can be continued") and new.exists()
     assert found["d4rl/ant-random-v2"].deleted and not old.parent.exists()
     assert outcomes(config, older_than_days=0) == {"download": True} and not new.exists()
 
@@ -80,7 +80,7 @@ def test_a_download_under_way_stays(config: Config, root: CacheRoot) -> None:
     left = file(root.downloads(OTHER) / "hopper.hdf5.part", days=30)
     with locked(root.lock(OTHER), OTHER, 1.0):
         [found] = datasets_cli.prune(config=config)
-    assert found.kept == "another process works on it" and left.exists()
+    assert found.reason == "another process works on it" and left.exists()
 
 
 def test_raw_files_that_were_kept_on_purpose_go_only_when_asked_for(
@@ -126,7 +126,7 @@ def test_what_a_run_of_preprocess_replaces_now_is_not_brought_back(
     dest.rename(trash)  # the first of the two renames of a replacement
     with dest_locked(dest.resolve(), 1.0):
         [found] = datasets_cli.prune(config=config)
-    assert found.kept == "another process works on it" and trash.exists()
+    assert found.reason == "another process works on it" and trash.exists()
     datasets_cli.prune(config=config)
     assert verify("derived/same", config).parent and not trash.exists()
 
@@ -152,7 +152,7 @@ def test_the_only_copy_of_a_dataset_comes_back_from_the_trash(
     root.dataset(door).rename(trash)
     leftovers = datasets_cli.prune(config=config, dry_run=True)
     [found] = [each for each in leftovers if each.kind == "trash"]
-    assert "only copy" in found.kept and trash.exists()
+    assert "only copy" in found.reason and trash.exists()
     datasets_cli.prune(config=config)
     assert verify(door, config).id == door and not trash.exists()
     assert table.exists()
@@ -187,7 +187,7 @@ def test_rows_of_a_killed_process_go_after_an_hour(
     for path in tmp_path.rglob("*"):
         os.utime(path, (0.0, 0.0))
     found = datasets_cli.prune(config=config, dry_run=True)
-    assert [each.path for each in found if not each.kept] == [*reversed(left)]
+    assert [each.path for each in found if not each.reason] == [*reversed(left)]
     assert outcomes(config) == {"rows of a buffer": True}
     there = [path for place in places for path in place.iterdir()]
     assert there == [places[0] / "rlds-mine", alive.scratch_dir]

@@ -54,9 +54,9 @@ def options_of(**kinds: type) -> Callable[[Callable[..., None]], Callable[..., N
 
         @functools.wraps(body)
         def command(**arguments: Any) -> None:
-            given = {name: _given(kind, arguments) for name, kind in kinds.items()}
+            options = {name: _given_options(kind, arguments) for name, kind in kinds.items()}
             own_arguments = {name: value for name, value in arguments.items() if name in own}
-            body(**own_arguments, **given)
+            body(**own_arguments, **options)
 
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -66,9 +66,9 @@ def options_of(**kinds: type) -> Callable[[Callable[..., None]], Callable[..., N
     return decorate
 
 
-def _given(kind: type, arguments: GivenOptions) -> GivenOptions:
+def _given_options(kind: type, arguments: GivenOptions) -> GivenOptions:
     """Return the options of a dataclass that the command line contains."""
-    given = {}
+    given: GivenOptions = {}
     for each in fields(kind):
         value = arguments.get(each.name)
         if each.metadata.get("complete") in ID_COMPLETIONS and value:

@@ -119,8 +119,8 @@ class Group(TyperGroup):
         if name not in self.commands and not name.startswith("-"):
             near = get_close_matches(name, self.commands, n=1)
             other = OTHER_WORDS.get(name, "")
-            meant = other if other in self.commands else next(iter(near), "")
-            hint = f" Did you mean {path} {meant}?" if meant else ""
+            near_name = other if other in self.commands else next(iter(near), "")
+            hint = f" Did you mean {path} {near_name}?" if near_name else ""
             shown = name if name.isprintable() and name.strip() else repr(name)
             raise UsageError(
                 f"Unknown command {shown}.{hint}", found=name, advice=f"See: {path} --help"

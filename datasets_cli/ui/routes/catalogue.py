@@ -16,16 +16,16 @@ ORDERS = [name for name in FIELDS if name != "family"]
 
 def catalogue(request: Request) -> Response:
     """Show the datasets that the address asks for; all without a question."""
-    page, asked = page_of(request), request.query_params
-    filters = [f"{name}={asked[name]}" for name in ("family", "state") if asked.get(name)]
-    filters += [f"size<={asked['size']}"] if asked.get("size") else []
-    sort = asked.get("sort") or None
+    page, query = page_of(request), request.query_params
+    filters = [f"{name}={query[name]}" for name in ("family", "state") if query.get(name)]
+    filters += [f"size<={query['size']}"] if query.get("size") else []
+    sort = query.get("sort") or None
     records = list_datasets(filter=filters, sort=sort, config=page.config)
-    words = asked.get("q", "").casefold().split()
+    words = query.get("q", "").casefold().split()
     records = [each for each in records if all(word in each.id.casefold() for word in words)]
     choices = {"family": families(), "state": STATES, "size": SIZES, "sort": ORDERS}
     return page.render(
-        request, "catalogue.html", records=records, choices=choices, asked=dict(asked)
+        request, "catalogue.html", records=records, choices=choices, query=dict(query)
     )
 
 

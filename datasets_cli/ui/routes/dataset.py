@@ -91,10 +91,10 @@ def _sections(
 ) -> Iterator[tuple[str, list[Part]]]:
     """Yield the parts of a card below their headings, and one more way to load the data."""
     heading, below = "", list[Part]()
-    for begun, part in parts:
-        if begun:
+    for title, part in parts:
+        if title:
             yield heading, below
-            heading, below = begun, []
+            heading, below = title, []
         below += [part] if part else []
     yield heading, [*below, Code("python", ARRAYS.format(info.id))]
 

@@ -19,7 +19,7 @@ QUICK_ROWS = 1 << 20
 
 def trajectories(request: Request) -> Response:
     """Show trajectories in an order; the address has all of the table's state."""
-    page, rows, names = page_of(request), *_asked(request)
+    page, rows, names = page_of(request), *_requested(request)
     left = ", ".join(name for name in names if name not in rows.columns)
     note = f"Not known yet: {left}. Run: rlds stats {rows.id}" if left else ""
     links = f"/d/{rows.id}/trajectories/"
@@ -28,7 +28,7 @@ def trajectories(request: Request) -> Response:
 
 def trajectories_data(request: Request) -> Response:
     """Give a part of the table as ``rlds trajectories --json`` does."""
-    return json_response(_asked(request)[0])
+    return json_response(_requested(request)[0])
 
 
 def list_part(
@@ -41,7 +41,7 @@ def list_part(
     return listed(dataset.id, table, known, call), names
 
 
-def _asked(request: Request) -> tuple[ListedTrajectories, list[str]]:
+def _requested(request: Request) -> tuple[ListedTrajectories, list[str]]:
     page = page_of(request)
     dataset = page.installed(request.path_params["id"])
     call = TrajectoriesCall(

@@ -35,7 +35,7 @@ STEP_BYTES = 1 << 20
 
 def trajectory(request: Request) -> Response:
     """Show one trajectory; its first curves and values come with the page."""
-    page, dataset, number = _asked(request)
+    page, dataset, number = _requested(request)
     length = len(trajectory_rows(dataset, number))
     step = min(whole_number(request, "t", 0), length - 1)
     curves = _curves(request, dataset, number, FIRST_POINTS)
@@ -138,34 +138,34 @@ def _step_columns(dataset: DatasetArrays) -> list[AnyColumn]:
 
 def curves_data(request: Request) -> Response:
     """Give curves of a trajectory, from a step up to another."""
-    _, dataset, number = _asked(request)
+    _, dataset, number = _requested(request)
     return json_response(_curves(request, dataset, number, MOST_POINTS).to_json())
 
 
 def steps_data(request: Request) -> Response:
     """Give steps of a trajectory as ``rlds peek --json`` does."""
-    page, dataset, number = _asked(request)
+    page, dataset, number = _requested(request)
     start, count = whole_number(request, "start", 0), whole_number(request, "count", STEPS, 1)
     return json_response(steps_of(page, dataset, number, start, part_size(dataset, count)))
 
 
 def frame(request: Request) -> Response:
     """Give the frame of one step as PNG."""
-    _, dataset, number = _asked(request)
+    _, dataset, number = _requested(request)
     column = request.query_params.get("column") or next(iter(frame_columns(dataset.manifest)), "")
     png = frame_png(dataset, number, request.path_params["step"], column)
     return Response(png, media_type="image/png")
 
 
 def _curves(request: Request, dataset: DatasetArrays, number: int, num_points: int) -> Curves:
-    given = ",".join(request.query_params.getlist("columns"))
-    names = [name for name in given.split(",") if name] or first_columns(dataset)
+    text = ",".join(request.query_params.getlist("columns"))
+    names = [name for name in text.split(",") if name] or first_columns(dataset)
     start, stop = whole_number(request, "start", 0), whole_number(request, "stop", 0) or None
     points = whole_number(request, "points", num_points)
     return curves_of(dataset, number, names, (start, stop), points)
 
 
-def _asked(request: Request) -> tuple[LocalPage, DatasetArrays, int]:
+def _requested(request: Request) -> tuple[LocalPage, DatasetArrays, int]:
     page = page_of(request)
     return page, page.installed(request.path_params["id"]), request.path_params["number"]
 

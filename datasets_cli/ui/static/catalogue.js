@@ -1,10 +1,10 @@
 // The catalogue's search: rows are shown and hidden as one types. Without this file the form does it.
 "use strict";
 
-const fields = document.getElementById("asked").elements;
+const fields = document.getElementById("query").elements;
 const rows = [...document.querySelectorAll("#datasets tbody tr")];
 const shown = document.getElementById("shown");
-const asked = new URLSearchParams(location.search);
+const query = new URLSearchParams(location.search);
 const UNITS = { MB: 1e6, GB: 1e9 };
 
 function most() {
@@ -32,7 +32,7 @@ function show() {
 }
 
 // Only a page of all rows can show all of them: what the server has chosen stays chosen.
-if (["q", "family", "state", "size"].every((name) => !asked.get(name))) {
+if (["q", "family", "state", "size"].every((name) => !query.get(name))) {
   fields.q.addEventListener("input", show);
   for (const name of ["family", "state", "size"]) fields[name].addEventListener("change", show);
   show(); // a browser may have kept what was typed
