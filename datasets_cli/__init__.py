@@ -1,6 +1,6 @@
 """The dataset manager for offline reinforcement learning.
 
-    list_datasets("hopper-*")                   what there is
+    list_datasets("hopper-*")                   search the catalogue
     download("d4rl/hopper-medium-v2")           download, verify and convert
     ExperienceReplay("d4rl/hopper-medium-v2")   sample it, as a replay buffer
 
@@ -18,8 +18,8 @@ import sys
 from importlib import import_module
 
 if sys.orig_argv[1:3] == ["-m", __name__] or "".join(sys.orig_argv[1:2]).endswith("/rlds"):
-    # The command line: an interrupt during the imports ends the process without a traceback.
-    # `signal` is not imported for this, because its enums take longer than all of this file.
+    # On the command line an interrupt during the imports must not print a traceback. `_signal`,
+    # because the enums of `signal` take longer to import than this whole file.
     _signal = import_module("_signal")
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
@@ -170,7 +170,7 @@ _LAZY_IMPORTS = {
     "Collector": "environments.collectors.collectors",
     "MultiSyncCollector": "environments.collectors.collectors",
 }
-"""Each public name, with the module that defines it.
+"""The module that defines each public name.
 
 ``python -m tests.support.public_names`` writes the stub ``__init__.pyi``, which type checkers and
 editors read, and the tables of docs/python.md.

@@ -1,4 +1,4 @@
-"""``rlds`` and ``python -m datasets_cli`` begin here, before anything that takes time to import."""
+"""The entry point of ``rlds`` and ``python -m datasets_cli``; slow imports come later."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import FrameType
 
 def run() -> None:
     """Run the command line and exit with its code."""
-    # Until the command line has handlers of its own, and after it has given them back.
+    # For interrupts before the command line installs its handlers, and after it restores these.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _exit)
     from datasets_cli.cli.main import run as run_command_line
@@ -18,7 +18,7 @@ def run() -> None:
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
-    """End at once with the code that shells have: nothing has begun, and a traceback says less."""
+    """Exit at once with the shell's code for a signal: no work is in progress."""
     os._exit(128 + number)
 
 

@@ -1,4 +1,4 @@
-"""The configuration of one run, read once: flag > environment > config file > default."""
+"""The configuration of a run: flag > environment > config file > default."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from datasets_cli.formats.limits import check_names
 
 __all__ = ["Config", "load_config"]
 
-MAX_TEXT_BYTES = 1 << 20  # of a file that users write by hand
+MAX_TEXT_BYTES = 1 << 20  # of a hand-written file
 LOCK_TIMEOUT_SECONDS = 600.0
 LOWEST_SPEED = 1000.0
 CHECK_ROOT = f"Check {argument('root')} and RLDS_HOME."
@@ -33,7 +33,7 @@ FALSE_WORDS = frozenset({"", "0", "false", "no", "off"})
 LimitNumber = Annotated[int, Check("a whole number of 1 or more", lambda number: number >= 1)]
 
 Root = str | os.PathLike[str] | None
-"""The cache root; None leaves it to ``RLDS_HOME``, the config file and the default."""
+"""The cache root; None for ``RLDS_HOME``, the config file or the default."""
 
 
 @dataclass(frozen=True)
@@ -62,17 +62,17 @@ class ConfigFile:
 
 @dataclass(frozen=True)
 class Config:
-    """Where data is kept and how the network may be used.
+    """The cache root, and the rules for the network, locks and limits.
 
     Args:
-        root: the cache root; datasets, downloads and locks are below it.
-        offline: when True no socket is opened.
+        root: the cache root, with the folders of datasets, downloads and locks.
+        offline: whether connections are forbidden.
         mirrors: ``(prefix, replacement)`` pairs; a URL that begins with the prefix is tried with
             the replacement first.
         allow_http: whether a redirect may lead from https to http.
-        lowest_speed: bytes a second below which a server has failed; 0 for any speed.
+        lowest_speed: bytes a second below which a server counts as failed; 0 for any speed.
         lock_timeout: seconds to wait for another process that works on the same dataset.
-        limits: ``(name, value)`` pairs of those in ``formats.limits`` that are raised or lowered.
+        limits: ``(name, value)`` pairs that replace limits of ``formats.limits``.
     """
 
     root: Path
@@ -84,13 +84,13 @@ class Config:
     limits: tuple[tuple[str, int], ...] = ()
 
     def with_limits(self, texts: Iterable[str]) -> Config:
-        """Return this configuration with other limits, too.
+        """Return this configuration with further limits.
 
         Args:
-            texts: each ``NAME=NUMBER``.
+            texts: limits as ``NAME=NUMBER``.
 
         Raises:
-            UsageError: a text is something else, or there is no such limit.
+            UsageError: a text has another form, or names an unknown limit.
         """
         pairs = []
         for text in texts:
@@ -124,23 +124,22 @@ def load_config(
     environ: Mapping[str, str] | None = None,
     file: ConfigFile | None = None,
 ) -> Config:
-    """Return the configuration that these flags, the environment and the config file give.
+    """Return the configuration from flags, the environment and the config file.
 
     Args:
         root: the ``--root`` flag, else ``RLDS_HOME``, else ``[core] root``, else the user's cache.
         offline: the ``--offline`` flag, else ``RLDS_OFFLINE``, else ``[core] offline``.
-        mirrors: ``PREFIX=REPLACEMENT`` texts from ``--mirror``; those of ``RLDS_MIRRORS`` (comma
-            separated) and of the ``[mirrors]`` table follow them.
+        mirrors: ``PREFIX=REPLACEMENT`` texts from ``--mirror``, followed by ``RLDS_MIRRORS`` (comma
+            separated) and the table ``[mirrors]``.
         allow_http: the ``--allow-http`` flag, else ``RLDS_ALLOW_HTTP``, else ``[core] allow_http``.
         lowest_speed: the ``--lowest-speed`` flag in bytes a second, else ``RLDS_LOWEST_SPEED``,
             else ``[core] lowest_speed``.
-        environ: the environment; the process's own unless a test passes another.
-        file: what the config file says; it is read by default.
+        environ: the environment variables; by default those of the process.
+        file: the parsed config file; read from disk by default.
 
     Raises:
-        UsageError: a mirror without ``=``, a variable of the environment with a value that is not
-            known, a root that cannot be a folder, or a config file that is not valid TOML or has a
-            name or a value that is not known.
+        UsageError: a mirror has no ``=``, an environment variable or an entry of the config file is
+            invalid, the root cannot be a folder, or the config file is not TOML.
     """
     env = os.environ if environ is None else environ
     _check_recipe_folders(env.get("RLDS_RECIPES", ""))
@@ -150,7 +149,7 @@ def load_config(
             argument="root",
             expected="a folder",
             found="",
-            advice=f"Give {argument('root')} a folder, or leave it out.",
+            advice=f"Pass a folder as {argument('root')}, or leave it out.",
         )
     if file is None:
         file = read_config_file(read_user_text(config_path()) or "")
@@ -196,38 +195,38 @@ def _chosen(
 
 @dataclass(frozen=True, kw_only=True)
 class RootOptions:
-    """Where a verb works.
+    """The cache root of a verb, or its configuration.
 
     Args:
         root: the cache root.
-        config: root, mirrors and offline mode, instead of ``root``.
+        config: root, mirrors and offline mode; replaces ``root``.
     """
 
     root: Root = field(default=None, metadata={"typed": None})
     config: Config | None = None
 
     def chosen_config(self) -> Config:
-        """Return the configuration that the two give."""
+        """Return the configuration from ``root`` or ``config``."""
         return choose_config(self.root, self.config)
 
 
 def choose_config(root: Root, config: Config | None) -> Config:
-    """Return the configuration that a function's ``root`` and ``config`` arguments give."""
+    """Return the configuration from the arguments ``root`` and ``config`` of a function."""
     if config is None:
         return load_config(root=root)
     if root is not None:
         raise UsageError(
-            f"root={os.fspath(root)!r} and config= are both given, and a Config has a root: "
-            f"{config.root}.",
+            f"root={os.fspath(root)!r} and config= cannot be combined: the Config already has the "
+            f"root {config.root}.",
             argument="root",
             found=os.fspath(root),
-            advice="Give one of the two.",
+            advice="Pass only one of them.",
         )
     return config
 
 
 def config_path() -> Path:
-    """Return the path of the user's config file, which may not exist."""
+    """Return the path of the user's config file, which need not exist."""
     return config_folder() / "config.toml"
 
 
@@ -243,18 +242,19 @@ def read_config_file(text: str) -> ConfigFile:
         ) from error
     except WrongValue as error:
         raise UsageError(
-            f"{config_path()} is not as expected: {error}.",
+            f"{config_path()} has a wrong entry: {error}.",
             path=config_path(),
+            **error.details,
             advice="Correct it.",
         ) from error
 
 
 def read_user_text(path: Path) -> str | None:
-    """Return the text of a file of the user's, or None if it does not exist."""
-    # A link is followed, since users lay them. A pipe would be waited for, a device has no end.
+    """Return the text of a user's file, or None if it does not exist."""
+    # Links are followed. Opening a pipe would block, and reading a device may never end.
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise ValueError("it is not a regular file, and was not opened")
+            raise ValueError("it is not a regular file")
         with path.open("rb") as file:
             data = file.read(MAX_TEXT_BYTES + 1)
         if len(data) > MAX_TEXT_BYTES:
@@ -264,24 +264,23 @@ def read_user_text(path: Path) -> str | None:
         return None
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"{path} cannot be read ({error}). Expected a text in UTF-8 of at most "
-            f"{MAX_TEXT_BYTES:,} bytes.",
+            f"{path} cannot be read: {error}.",
             path=path,
-            expected=f"UTF-8 of at most {MAX_TEXT_BYTES:,} bytes",
+            expected=f"a UTF-8 text of at most {MAX_TEXT_BYTES:,} bytes",
             advice="Correct it or move it away.",
         ) from error
 
 
 def _check_root(folder: Path) -> None:
-    """Reject a root that is a file or below one, or whose name is too long."""
+    """Reject a root that is a file or below a file, or whose name is too long."""
     existing = folder
     try:
         folder.lstat()
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             raise UsageError(
-                f"The cache root {folder} is too long a name for the file system, which takes up "
-                "to 255 bytes for each part.",
+                f"The cache root {folder} is too long: a file system accepts up to 255 bytes for "
+                "each part of a path.",
                 argument="root",
                 path=folder,
                 advice=CHECK_ROOT,
@@ -307,14 +306,15 @@ def _check_root(folder: Path) -> None:
 
 
 def _check_recipe_folders(text: str) -> None:
-    """Reject a missing folder of recipes, so that no family is missing silently."""
+    """Reject a missing folder of recipes; its families would be missing without a message."""
     for folder in filter(None, text.split(os.pathsep)):
         if not Path(folder).is_dir():
             raise UsageError(
-                f"RLDS_RECIPES names {folder}, which is not a folder. Expected folders with "
-                f"recipes, separated by {os.pathsep!r}.",
+                f"RLDS_RECIPES names {folder}, which is not a folder.",
                 argument="RLDS_RECIPES",
                 path=folder,
+                expected="folders of recipes",
+                advice=f"Separate the folders of recipes by {os.pathsep!r}.",
             )
 
 
@@ -326,9 +326,10 @@ def _switch(name: str, flag: bool | None, env: Mapping[str, str], default: bool)
     word = env[variable].strip().lower()
     if word not in TRUE_WORDS | FALSE_WORDS:
         raise UsageError(
-            f"{variable}={env[variable]} is not known. Expected 1, true, yes or on; or 0, false, "
-            "no or off.",
+            f"{variable}={env[variable]} is not a switch. Expected 1, true, yes or on; or 0, "
+            "false, no or off.",
             argument=name,
+            expected="1, true, yes, on, 0, false, no or off",
             found=env[variable],
         )
     return word in TRUE_WORDS
@@ -339,14 +340,14 @@ def _split_mirror(text: str) -> tuple[str, str]:
     if not (equals and prefix.startswith("http") and replacement.startswith("http")):
         raise UsageError(
             f"The mirror {public_url(prefix)}{equals}{public_url(replacement)} is not "
-            "PREFIX=REPLACEMENT, both http or https addresses.",
+            "PREFIX=REPLACEMENT, both http or https URLs.",
             argument="mirrors",
             expected="PREFIX=REPLACEMENT",
             advice="Example: http://rail.eecs.berkeley.edu/=https://mirror.example.org/",
         )
     if len(text.split()) > 1:
         raise UsageError(
-            f"The mirror of {public_url(prefix)} is an address with a space in it. Expected %20.",
+            f"The mirror of {public_url(prefix)} is a URL with a space. Expected %20.",
             argument="mirrors",
             expected="%20",
         )
@@ -354,7 +355,7 @@ def _split_mirror(text: str) -> tuple[str, str]:
 
 
 def _amount(name: str, value: object, most: float, expected: str) -> float:
-    """Parse a number of 0 or more of a flag, the environment or the config file."""
+    """Parse a number of 0 or more from a flag, the environment or the config file."""
     try:
         amount = float(str(value))
     except ValueError:
@@ -364,6 +365,7 @@ def _amount(name: str, value: object, most: float, expected: str) -> float:
             f"The {name.replace('_', ' ')} {value!r} is not a number of {expected} "
             f"RLDS_{name.upper()} and {name} in the config file.",
             argument=name,
+            expected="a number of 0 or more",
             found=value,
         )
     return amount

@@ -1,39 +1,38 @@
-"""Every error this package raises on purpose, and the exit code that each gives.
+"""The errors of this package, and the exit code of each.
 
     RldsError                     1   (also: anything unexpected)
     ├── UsageError                2   ValueError         a request that contradicts itself
-    │   ├── EmptyBuffer           2   RuntimeError       there are no rows to draw
-    │   ├── OutOfRange            2   IndexError         no row or trajectory has this number
-    │   ├── UnknownKey            2   KeyError           no column has this key
-    │   │   └── NoRewards         2   AttributeError     rewards are needed, and rows have none
-    │   ├── WrongRows             2   rows do not fit the storage, or each other
-    │   ├── WrongState            2   a dump or a state does not fit the buffer
-    │   ├── WrongSize             2   a size that the rows or the memory do not allow
+    │   ├── EmptyBuffer           2   RuntimeError       the buffer has no rows to draw
+    │   ├── OutOfRange            2   IndexError         the number of a row or trajectory
+    │   ├── UnknownKey            2   KeyError           the key of a column does not exist
+    │   │   └── NoRewards         2   AttributeError     the rows have no rewards
+    │   ├── WrongRows             2   rows do not match the storage, or each other
+    │   ├── WrongState            2   a dump or a state does not match the buffer
+    │   ├── WrongSize             2   a batch, slice or copy is too large or too small
     │   ├── NotWritable           2   the storage, writer or file cannot be written
-    │   └── Unsupported           2   NotImplementedError   possible elsewhere, not with this object
+    │   └── Unsupported           2   NotImplementedError   another class supports it
     ├── UnknownDataset            3   LookupError        no recipe has this name
-    ├── DatasetNotInstalled       3   FileNotFoundError  known, but not under this cache root
-    ├── MissingFile               3   FileNotFoundError  the file of a dump
-    ├── IntegrityError            4   ValueError         bytes are not what they should be
-    │   ├── SourceError           4   a publisher's file is damaged or not as its recipe expects
-    │   └── DamagedDataset        4   an installed dataset is not what its manifest says
+    ├── DatasetNotInstalled       3   FileNotFoundError  not under this cache root
+    ├── MissingFile               3   FileNotFoundError  a file of a dump
+    ├── IntegrityError            4   ValueError         bytes are wrong
+    │   ├── SourceError           4   a publisher's file is damaged or unexpected
+    │   └── DamagedDataset        4   an installed dataset differs from its manifest
     ├── NetworkError              5   ConnectionError    no answer after retries
-    │   └── OfflineError          5   a connection is needed and forbidden
+    │   └── OfflineError          5   offline mode forbids a connection
     ├── AccessError               6   PermissionError    401, 403, 404, 410: closed or withdrawn
     ├── DiskFull                  7   OSError
-    ├── LockedError               8   TimeoutError       another process works on this dataset
+    ├── LockedError               8   TimeoutError       another process holds the lock of a dataset
     ├── PartialFailure            9   some of several datasets failed
-    └── ImmutableError            1   RuntimeError       something writes into a dataset
+    └── ImmutableError            1   RuntimeError       a dataset is read-only
 
-No error has 10: ``rlds diff`` exits with it where two datasets are different.
+Exit code 10 belongs to no error: ``rlds diff`` returns it for two different datasets.
 
-Each error is also the builtin beside it, which plain code would catch. A message says what failed,
-what was expected, what was found, and what to do next. Addresses in it are without their secrets:
-see ``public_url``. Arguments have the names that the caller wrote: see ``argument`` and
-``by_reader``.
+Each error is also the builtin beside it. A message names the failure, the expected value, the value
+found, and the next step. URLs in it are stripped of secrets: see ``public_url``. Arguments have the
+names that the caller wrote: see ``argument`` and ``by_reader``.
 
-Two are warnings: ``UnverifiedDataset``, a dataset is opened whose files are not known to be the
-publisher's; and ``KnownDefect``, a dataset is opened in whose rows the audit found a defect.
+Two are warnings: ``UnverifiedDataset`` for a dataset whose files may differ from the publisher's,
+and ``KnownDefect`` for a dataset in whose rows the audit found a defect.
 """
 
 from __future__ import annotations
@@ -42,24 +41,24 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
-# They say which file is meant; any other parameter may be a secret.
+# These identify a file; any other parameter may be a secret.
 OPEN_PARAMETERS = frozenset({"alt", "delimiter", "generation", "prefix"})
 HIDDEN = "***"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _AFTER_ADDRESS = "\"'`.,:;)\ue001\ue003"
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]*\]?|[^:\[\]]*)(:[0-9]*)?")
-# Characters of private use, which no message has.
+# Private-use characters, which do not occur in messages.
 _ARGUMENT = re.compile("\ue000(\\w+)=?([^\ue001]*)\ue001")
 _BY_READER = re.compile("\ue002([^\ue003]*)\ue003([^\ue001]*)\ue001")
 
 
 def public_url(url: str) -> str:
-    """Return an address without what may be secret in it, for everything that is shown or kept.
+    """Return a URL without its secrets, for messages and stored metadata.
 
-    Scheme, host, port and path stay. User, password and fragment are cut; so is each parameter of
-    the query but those that say which file is meant (``OPEN_PARAMETERS``).
+    Scheme, host, port, path and ``OPEN_PARAMETERS`` stay. User, password, fragment and all other
+    query parameters are removed.
 
     >>> public_url("https://me:secret@example.org:8443/f?alt=media&token=secret")
     'https://example.org:8443/f?alt=media&***'
@@ -69,10 +68,10 @@ def public_url(url: str) -> str:
     if slashes:
         authority, slash, path = place.partition("/")
         host = authority.rpartition("@")[2]
-        # A password with a "/", "?" or "#" of its own ends the authority early.
+        # A "/", "?" or "#" in the password ends the authority early.
         shown = f"{host}{slash}{path}" if _HOST.fullmatch(host) else HIDDEN
         address = f"{scheme}://{shown}"
-    elif not address.startswith("/"):  # an address whose scheme was forgotten
+    elif not address.startswith("/"):  # a URL without a scheme
         address = address.rpartition("@")[2]
     return address + question_mark + "&".join(map(_public_parameter, query.split("&")))
 
@@ -84,31 +83,31 @@ def _public_parameter(parameter: str) -> str:
 
 
 def public_text(text: str) -> str:
-    """Return a text in which each address is as ``public_url`` gives it."""
+    """Return a text with ``public_url`` applied to each URL."""
     return _ADDRESS.sub(_public_match, text)
 
 
 def _public_match(found: re.Match[str]) -> str:
-    # What a sentence puts after an address is not of it: "tcp://host:8786" and tcp://host:8786.
+    # Punctuation after a URL belongs to the sentence: "tcp://host:8786" and tcp://host:8786.
     address = found[0].rstrip(_AFTER_ADDRESS)
     return public_url(address) + found[0][len(address) :]
 
 
 def argument(name: str, value: str = "") -> str:
-    """Return what stands for an argument in a message until it is known who reads it.
+    """Return a placeholder for an argument in a message.
 
-    In Python that is ``name`` or ``name=value``; on the command line it is ``--name`` or
+    Python users read ``name`` or ``name=value``, users of the command line ``--name`` or
     ``--name value``.
 
     Args:
-        name: as Python has it.
-        value: as Python has it, where the message has one.
+        name: the name in Python.
+        value: the value in Python, if the message shows one.
     """
     return f"\ue000{name}{'=' * bool(value)}{value}\ue001"
 
 
 def by_reader(command_line: str, python: str) -> str:
-    """Return what stands for words of the command line and for others in Python, likewise."""
+    """Return a placeholder for a text that differs between the command line and Python."""
     return f"\ue002{command_line}\ue003{python}\ue001"
 
 
@@ -118,11 +117,11 @@ NO_VERIFY = by_reader("--no-verify", "verify=False")
 ROOT = by_reader("--root or RLDS_HOME", "root= or RLDS_HOME")
 
 Words = Callable[[str, str], str]
-"""How an argument is named: of its name and value in Python."""
+"""Spells an argument for a reader, from its name and value in Python."""
 
 
 def as_in_python(name: str, value: str) -> str:
-    """Return an argument as Python has it, and so a key of ``rlds.toml``."""
+    """Return an argument as written in Python, and as a key in ``rlds.toml``."""
     return f"{name}={value}" if value else name
 
 
@@ -131,7 +130,7 @@ _words: list[Words] = [as_in_python]
 
 @contextmanager
 def arguments_named(words: Words) -> Iterator[None]:
-    """Have this process speak to a reader at the command line, who writes arguments so."""
+    """Spell the arguments in messages for the command line."""
     _words.append(words)
     try:
         yield
@@ -140,10 +139,13 @@ def arguments_named(words: Words) -> Iterator[None]:
 
 
 def for_reader(text: str) -> str:
-    """Return a text with the names of arguments as its reader writes them."""
+    """Return a text whose placeholders are replaced for its reader."""
     words = _words[-1]
     text = _BY_READER.sub(lambda found: found[2 if words is as_in_python else 1], text)
     return _ARGUMENT.sub(lambda found: words(found[1], found[2]), text)
+
+
+Kind = TypeVar("Kind", bound="RldsError")
 
 
 class RldsError(Exception):
@@ -154,14 +156,14 @@ class RldsError(Exception):
         argument: the name, in Python, of the argument at fault.
         id: the id of the dataset.
         path: the file or folder.
-        key: the key of the column, a name or a tuple of names.
+        key: the key of the column, or the path of an entry in a JSON or TOML file.
         row: the number of the first row at fault.
         expected: the value that was expected.
         found: the value that was found.
         advice: what to do next; the last sentence of the message.
 
-    Each keyword is an attribute, None where it was not given. ``exit_code`` is the exit code of the
-    command line. ``results`` has the result for each dataset where some of several failed.
+    Each keyword is an attribute, and None by default. ``exit_code`` is the exit code of the command
+    line. If some of several datasets failed, ``results`` has the result of each.
     """
 
     exit_code = 1
@@ -182,14 +184,14 @@ class RldsError(Exception):
     ) -> None:
         if advice:
             arguments = (*arguments, advice)
-        super().__init__(*arguments, **unknown)  # refuses keywords, by the name of the class
+        super().__init__(*arguments, **unknown)  # rejects keywords, naming the class
         self.argument, self.id, self.path, self.key = argument, id, path, key
         self.row, self.expected, self.found = row, expected, found
         self.advice = None if advice is None else for_reader(advice)
         self._set_message(arguments)
 
     def _set_message(self, arguments: tuple[object, ...]) -> None:
-        # Whoever words a message, and whatever prints it: no secret of an address is in it.
+        # Here, so that no message has a secret of a URL, whichever code writes or prints it.
         self._parts = tuple(
             public_text(each) if isinstance(each, str) else each for each in arguments
         )
@@ -198,11 +200,17 @@ class RldsError(Exception):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Raised by a worker, and read where its caller is.
+        # Workers pickle errors.
         return type(self), self._parts, self.__dict__
 
+    def as_kind(self, kind: type[Kind]) -> Kind:
+        """Return the error as another class, with the same message and attributes."""
+        other = kind(*self._parts)
+        vars(other).update({name: getattr(self, name) for name in DETAILS})
+        return other
+
     def append(self, text: str) -> None:
-        """Add a text to the end of the message."""
+        """Append a text to the message."""
         self._set_message((" ".join(map(str, self._parts)) + text,))
 
     def advise(self, advice: str) -> None:
@@ -211,7 +219,7 @@ class RldsError(Exception):
         self.advice = for_reader(advice)
 
     def prepend(self, text: str) -> None:
-        """Add a text to the beginning of the message."""
+        """Put a text before the message."""
         self._set_message((text + " ".join(map(str, self._parts)),))
 
     def __str__(self) -> str:
@@ -219,7 +227,7 @@ class RldsError(Exception):
         return " ".join(str(argument) for argument in self.args)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the error as JSON values; the attributes that were given are among them."""
+        """Return the error as JSON values, with its attributes that are not None."""
         details = {name: getattr(self, name) for name in DETAILS}
         return {
             "type": type(self).__name__,
@@ -241,7 +249,7 @@ def _as_json(value: object) -> object:
 
 
 class UsageError(RldsError, ValueError):
-    """The request contradicts itself or something already installed."""
+    """The request contradicts itself or an installed dataset."""
 
     exit_code = 2
 
@@ -255,19 +263,19 @@ class OutOfRange(UsageError, IndexError):
 
 
 class UnknownKey(UsageError, KeyError):
-    """No column, or no entry, has this key; the message lists the keys that exist."""
+    """A column or entry with this key does not exist; the message lists the existing keys."""
 
 
 class WrongRows(UsageError):
-    """Rows do not fit: other columns, shapes or dtypes than those of the storage, or too few."""
+    """Rows have other columns, shapes or dtypes than the storage, or are too few."""
 
 
 class WrongState(UsageError):
-    """A state or a dump does not fit the buffer, sampler or writer that it is loaded into."""
+    """A state or a dump does not match the buffer, sampler or writer that loads it."""
 
 
 class WrongSize(UsageError):
-    """A size is out of range for these rows: of a batch, slice, storage or share."""
+    """The size of a batch, slice, storage or share is out of range for these rows."""
 
 
 class NotWritable(UsageError):
@@ -275,7 +283,7 @@ class NotWritable(UsageError):
 
 
 class Unsupported(UsageError, NotImplementedError):
-    """The object does not support this; another one does, which the message names."""
+    """The object does not support this; the message names an object that does."""
 
 
 class NoRewards(UnknownKey, AttributeError):
@@ -283,7 +291,7 @@ class NoRewards(UnknownKey, AttributeError):
 
     @classmethod
     def of(cls, what: str, rows: str) -> NoRewards:
-        """Return the error of ``what``, which needs the rewards of rows that have none."""
+        """Return the error of an operation ``what`` that needs rewards."""
         return cls(
             f"{rows} has no rewards (no next.reward), and {what} needs them. preprocess() can add "
             "them.",
@@ -292,19 +300,19 @@ class NoRewards(UnknownKey, AttributeError):
 
 
 class UnknownDataset(RldsError, LookupError):
-    """No recipe knows this id; the message carries the nearest names."""
+    """The id is not in any catalogue; the message suggests similar ids."""
 
     exit_code = 3
 
 
 class DatasetNotInstalled(RldsError, FileNotFoundError):
-    """The id is known, but no dataset of that id is installed under the cache root."""
+    """The dataset is not installed under this cache root."""
 
     exit_code = 3
 
 
 class MissingFile(RldsError, FileNotFoundError):
-    """The file of a dump does not exist."""
+    """A file of a dump does not exist."""
 
     exit_code = 3
 
@@ -316,43 +324,43 @@ class IntegrityError(RldsError, ValueError):
 
 
 class SourceError(IntegrityError):
-    """A publisher's file is damaged, or is not as its recipe expects."""
+    """A publisher's file is damaged, or differs from the format that its recipe expects."""
 
 
 class DamagedDataset(IntegrityError):
     """An installed dataset differs from its manifest, or breaks an invariant of the format.
 
-    ``newer`` where a newer version of this program wrote it, which this one cannot read.
+    ``newer`` is True for a format that only a newer version of this program can read.
     """
 
     newer = False
 
 
 class NetworkError(RldsError, ConnectionError):
-    """A server did not answer properly after all retries and mirrors."""
+    """All retries and mirrors failed."""
 
     exit_code = 5
 
 
 class OfflineError(NetworkError):
-    """A connection would be needed while offline mode is on."""
+    """A connection is needed, but offline mode is on."""
 
 
 class AccessError(RldsError, PermissionError):
-    """A server refuses the file, or no longer has it; ``missing`` where it only says the latter."""
+    """A server denies access to a file, or does not have it; ``missing`` is True for the latter."""
 
     exit_code = 6
     missing = False
 
 
 class DiskFull(RldsError, OSError):
-    """The disk is full, or too small for the files to write."""
+    """The disk is full, or too small for the files."""
 
     exit_code = 7
 
 
 class LockedError(RldsError, TimeoutError):
-    """Another process holds the lock of this dataset for longer than the time limit."""
+    """Another process held the lock of this dataset for longer than the time limit."""
 
     exit_code = 8
 
@@ -395,15 +403,15 @@ class ImmutableError(RldsError, RuntimeError):
 
 
 class UnverifiedDataset(UserWarning):
-    """A dataset is opened whose raw files are not known to be the publisher's.
+    """A dataset is opened whose raw files may differ from the publisher's.
 
-    Shown each time, unless a filter of the user's says otherwise:
-    ``warnings.simplefilter("ignore", UnverifiedDataset)``.
+    Shown each time, unless a filter hides it: ``warnings.simplefilter("ignore",
+    UnverifiedDataset)``.
     """
 
 
 class KnownDefect(UserWarning):
-    """A dataset is opened as it was published, and the audit found something wrong in its rows.
+    """A dataset is opened in whose published rows the audit found a defect.
 
-    Shown once a process and dataset; ``audit="ignore"`` opens it without.
+    Shown once for each dataset in a process; ``audit="ignore"`` opens the dataset without it.
     """

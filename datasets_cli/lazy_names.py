@@ -1,4 +1,4 @@
-"""Modules that hold names only: each name is imported from its module when it is first used."""
+"""Lazy names of modules: each is imported from its defining module at the first access."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import datasets_cli
 def lazy_names(
     holder: str, homes: Mapping[str, str], modules: Sequence[str] = ()
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return the ``__getattr__`` and ``__dir__`` of a module of names.
+    """Return the ``__getattr__`` and ``__dir__`` of a module with lazy names.
 
-    ``homes`` has the module below ``datasets_cli`` that defines each name: ``"specs.bounded"``, or
-    ``"specs.bounded:Bounded"`` for a name that is called ``Bounded`` there.
+    ``homes`` maps each name to the module below ``datasets_cli`` that defines it:
+    ``"specs.bounded"``, or ``"specs.bounded:Bounded"`` if the name there is ``Bounded``.
     """
     attributes = vars(sys.modules[holder])
 
@@ -23,7 +23,7 @@ def lazy_names(
         if name in homes:
             home, _, own_name = homes[name].partition(":")
             value = getattr(import_module(f"datasets_cli.{home}"), own_name or name)
-            return attributes.setdefault(name, value)  # found without this function from now on
+            return attributes.setdefault(name, value)  # later accesses do not call this function
         if name in modules:
             return import_module(f"{holder}.{name}")
         raise AttributeError(f"module {holder!r} has no attribute {name!r}")
@@ -32,6 +32,6 @@ def lazy_names(
 
 
 def room_names(*rooms: str) -> dict[str, str]:
-    """Return the names at the top of ``datasets_cli`` whose modules begin with one of the texts."""
+    """Return the public names of ``datasets_cli`` that are defined in these rooms."""
     homes = datasets_cli._LAZY_IMPORTS
     return {name: home for name, home in homes.items() if home.startswith(rooms)}

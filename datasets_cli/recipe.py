@@ -1,13 +1,13 @@
-"""A recipe: which files make a dataset of one family, and how to read them.
+"""Recipes: the files of the datasets of one family, and functions that read them.
 
-This is the one module that a recipe imports, beside the readers of ``datasets_cli.formats``. A
-recipe is a frozen object of plain functions:
+A recipe imports only this module and the readers of ``datasets_cli.formats``. It is a frozen object
+of plain functions:
 
-    datasets(web)             -> entries of the catalogue; web is None for those that ship with it
+    datasets(web)             -> the entries of the catalogue; offline if web is None
     resources(name, web)      -> the remote files of one dataset
-    blocks(source)            -> the files' content as a stream of bounded Blocks, in TED names
-    deferred_frames(source)   -> a column that cannot be read in their order, by parts
-    describe(source)          -> what the publisher says of it, for the manifest
+    blocks(source)            -> the content of the files as a stream of Blocks, in TED names
+    deferred_frames(source)   -> a column that is read in parts, in any order
+    describe(source)          -> the publisher's metadata, for the manifest
 
 The core does everything else: ids, downloads, checks, the successor rule, episodes, root flags,
 files, commit.
@@ -76,10 +76,10 @@ class CatalogueEntry:
     Args:
         name: the id without the family.
         size: bytes to download, or None where unknown.
-        num_transitions: steps that the publisher states, or None.
-        num_trajectories: episodes that the publisher states, or None.
-        details: anything else worth showing in ``rlds info``; ``known_traps`` is a list of lines,
-            and ``trap_rules`` the rules of the audit that find one of them, by its line.
+        num_transitions: number of steps according to the publisher, or None.
+        num_trajectories: number of episodes according to the publisher, or None.
+        details: further entries for ``rlds info``. ``known_traps`` is a list of lines;
+            ``trap_rules`` maps some of these lines to the audit rules that detect them.
     """
 
     name: str
@@ -91,11 +91,11 @@ class CatalogueEntry:
 
 @dataclass(frozen=True)
 class Entries:
-    """The entries of a catalogue, each built when it is asked for.
+    """The entries of a catalogue, each built on access.
 
     Args:
-        names: of the datasets.
-        build: returns the entry of one of them.
+        names: the names of the datasets.
+        build: returns the entry of a name.
     """
 
     names: Collection[str]
@@ -105,18 +105,18 @@ class Entries:
         return map(self.build, self.names)
 
     def get(self, name: str) -> CatalogueEntry | None:
-        """Return the entry of a name; None where there is none."""
+        """Return the entry of a name, or None for an unknown name."""
         return self.build(name) if name in self.names else None
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a recipe reads.
+    """The local files of one dataset.
 
     Args:
-        name: the dataset's name within its family.
+        name: the name of the dataset within its family.
         files: ``{resource filename: local path}``.
-        entry: its catalogue entry, or None for an unlisted dataset given by ``--source``.
+        entry: the catalogue entry, or None for an unlisted dataset from ``--source``.
     """
 
     name: str
@@ -130,14 +130,13 @@ class Block:
 
     Args:
         columns: ``{key: array [n, ...]}`` with one leading dimension: ``observation``, ``action``
-            (or keys below them), ``("next", "reward")`` ``[n]`` or ``[n, 1]``, which a recipe
-            without ``has_rewards`` may leave out, and where known
+            (or keys below them) and ``("next", "reward")`` ``[n]`` or ``[n, 1]``. If known, also
             ``("next", "terminated")``, ``("next", "truncated")``, ``("next", "observation")``,
-            ``info``, ``("next", "info")``, and ``TRAJECTORY_END``.
-        start: number of the first step, in a part of ``DeferredFrames``; None in all else, which
-            comes in order.
-        total_rows: of all blocks, where the files say so: room for them is looked for on the disk
-            before the first one is written.
+            ``info``, ``("next", "info")`` and ``TRAJECTORY_END``. A recipe with
+            ``has_rewards=False`` may omit the reward.
+        start: number of the first step in a part of ``DeferredFrames``; None for blocks in order.
+        total_rows: number of rows of all blocks, if the files state it. The free disk space is
+            checked before the first block is written.
     """
 
     columns: Mapping[Key, np.ndarray]
@@ -147,18 +146,17 @@ class Block:
 
 @dataclass(frozen=True)
 class DeferredFrames:
-    """Frames that a source keeps apart from its steps, read part by part, in any order.
+    """Frames that a source stores separately from its steps, read in parts, in any order.
 
-    The Blocks of ``blocks`` then lack this one column. The core numbers their steps from 0, and
-    the frame of every step that a row needs must be in exactly one part.
+    The Blocks of ``blocks`` lack this column. The core numbers their steps from 0. The frame of
+    every step that a row needs must be in exactly one part.
 
     Args:
-        key: the column that they are, such as ``("observation",)``; it has no recorded successor.
-        shape: of one frame, uint8.
-        parts: what each part is, as anything that can be pickled.
-        read: a module's function that yields the Blocks of one part: this column alone, and
-            ``start``. The core uses up a block before it asks for the next one, so both may share
-            their memory.
+        key: the column of the frames, such as ``("observation",)``, without recorded successors.
+        shape: the shape of one frame, uint8.
+        parts: a picklable object for each part.
+        read: a function of a module that yields the Blocks of one part, with only this column and
+            ``start``. A block is processed before the next one is read, so they may share memory.
     """
 
     key: Key
@@ -169,12 +167,12 @@ class DeferredFrames:
 
 @dataclass(frozen=True)
 class Description:
-    """What a recipe knows about one dataset beside its rows.
+    """The metadata of one dataset.
 
     Args:
         metadata: JSON values for the manifest.
-        notes: lines that a person should see: known traps, skipped fields.
-        files: ``{name: bytes}`` of small extra files to store beside the data.
+        notes: lines for the user, such as known traps and skipped fields.
+        files: ``{name: bytes}`` of small files to store with the data.
     """
 
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -184,12 +182,12 @@ class Description:
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a family, which makes a variant of a dataset: ``-o name=value``.
+    """An option of a family that selects a variant of a dataset: ``-o name=value``.
 
     Args:
-        name: such as ``checkpoints``.
-        value: what is to be written for the value, such as ``A:B``.
-        help: one line for people.
+        name: the name, such as ``checkpoints``.
+        value: the form of the value, such as ``A:B``.
+        help: one line for the help.
     """
 
     name: str
@@ -202,39 +200,39 @@ class Recipe(JsonForm):
     """One family of datasets.
 
     Args:
-        family: first part of every id.
-        version: raised whenever the same source files would convert to other values.
-        title: one line for people.
-        licence: of the data, as the publisher states it.
-        citation: how to cite the data, in one line.
-        homepage: where the publisher describes it.
-        datasets: the catalogue; given None it returns the entries that ship with the package, at
-            best as ``Entries``, so that not all of them are built where one is asked for.
-        resources: the files of one dataset.
-        blocks: the content of those files.
-        describe: metadata and notes; called before ``blocks``.
-        deferred_frames: a column of frames that is read apart, or None.
-        references: the BibTeX entries of the papers that users of one dataset cite, as
-            ``read_bibtex`` returns them; by default there are none.
-        options: what ``-o name=value`` may name; the core refuses every other name, and gives the
-            values to ``variant`` and ``fallback``.
+        family: the first part of every id.
+        version: incremented whenever the same source files would convert to other values.
+        title: a title of one line.
+        licence: the licence of the data, as the publisher states it.
+        citation: a citation of the data, in one line.
+        homepage: the publisher's page about the data.
+        datasets: returns the catalogue; without a web, only the entries that ship with the package.
+            ``Entries`` build a single entry on access, which is faster than a list.
+        resources: returns the files of one dataset.
+        blocks: yields the content of these files.
+        describe: returns metadata and notes; called before ``blocks``.
+        deferred_frames: returns a column of separately stored frames, or None.
+        references: returns the BibTeX entries of the papers to cite for one dataset, as
+            ``read_bibtex`` does; empty by default.
+        options: the options for ``-o name=value``; their values are passed to ``variant`` and
+            ``fallback``. Other names are rejected.
         unlisted: whether ``--source`` may name a dataset that is not in the catalogue.
-        dynamic: whether ``datasets`` can ask the publisher for a newer catalogue.
-        find: the dataset that a name outside the catalogue means, or None; given no web it must
-            not need the network.
-        resources_at: the files of one dataset in the place that ``--source`` says, for a family
-            whose files are known only by looking; by default those of ``resources``, given no web.
-        variant: the name of what options make of a name, such as ``Pong/5~ckpt0-5``; called also
-            without any, and refuses values that have no meaning.
-        folder: that has the files of all datasets, by the names of their resources, where they
-            ship with the recipe; None where they are downloaded.
-        fallback: the name of the dataset that is taken where the publisher of another one, with
-            these options, refuses it, or where it alone is installed; None where there is none.
-        has_rewards: whether every dataset has rewards; where False, blocks may lack
-            ``("next", "reward")``, as of demonstrations, and the dataset then has none.
-        identity: names of metadata that decide values and come from files that only describe the
-            data (``Resource.describes``), such as the order of classes; the data are known by them
-            and by the sha256 of all other files.
+        dynamic: whether ``datasets`` can request a newer catalogue from the publisher.
+        find: returns the entry of a name outside the catalogue, or None; without a web it must not
+            use the network.
+        resources_at: returns the files of one dataset at the place of ``--source``, for a family
+            whose files must be listed first; by default those of ``resources`` without a web.
+        variant: returns the name for a name and options, such as ``Pong/5~ckpt0-5``; also called
+            without options. Rejects invalid values.
+        folder: the folder with the files of all datasets, by the names of their resources, if they
+            ship with the recipe; otherwise None.
+        fallback: returns the name of the dataset to use instead if the publisher denies access, or
+            if only that one is installed; None without a fallback.
+        has_rewards: whether every dataset has rewards. If False, blocks may lack
+            ``("next", "reward")``, as demonstrations do, and the dataset has no rewards either.
+        identity: names of metadata that determine values, but come from files that only describe
+            the data (``Resource.describes``), such as the order of classes. They belong to the
+            identity of the data, like the sha256 of all other files.
     """
 
     JSON = "family version licence citation homepage identity|null?"
@@ -264,14 +262,14 @@ class Recipe(JsonForm):
 
     @property
     def has_deferred_frames(self) -> bool:
-        """Whether some dataset of the family may have frames that are read apart."""
+        """Whether datasets of the family may have separately stored frames."""
         return self.deferred_frames is not _no_deferred_frames
 
 
 def deferred(address: str) -> Callable[..., Any]:
-    """Return a function that imports another one when it is called first, and calls it.
+    """Return a function that imports another function at the first call, and calls it.
 
-    ``rlds list`` imports every recipe; what reads a dataset imports numpy, which this puts off.
+    ``rlds list`` imports every recipe, but not the readers of datasets, which import numpy.
 
     Args:
         address: ``module:function``, such as ``datasets_cli.recipes.d4rl.reader:blocks``.
@@ -294,7 +292,7 @@ def read_bibtex(path: Path) -> dict[str, str]:
     """Return the entries of a BibTeX file by their keys; each begins with ``@`` in column 0.
 
     Args:
-        path: of the file, such as ``references.bib`` beside the recipe.
+        path: the file, such as ``references.bib`` in the folder of the recipe.
     """
     entries = re.split(r"^(?=@)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     return {entry.partition("{")[2].partition(",")[0]: entry.strip() for entry in entries}

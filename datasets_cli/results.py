@@ -1,4 +1,4 @@
-"""Classes of results, and of the events of ``progress=``. Import them for annotations.
+"""The classes of results, and of the events of ``progress=``, for annotations.
 
 A result is a frozen dataclass; its ``to_json()`` returns what the command prints with ``--json``.
 """

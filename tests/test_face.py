@@ -332,7 +332,7 @@ def test_every_verb_takes_a_root_or_a_config_and_not_both(tmp_path: Path) -> Non
         assert {parameters[each].kind.name for each in both} == {"KEYWORD_ONLY"}, name
         needed = {each.name: "x" for each in parameters.values() if each.default is each.empty}
         needed |= {"columns": {}} if "columns" in needed else {}
-        calls.append(("root=.* and config= are both given", partial(verb, **needed, **both)))
+        calls.append(("root=.* and config= cannot be combined", partial(verb, **needed, **both)))
     check_refused(UsageError, calls)
 
 

@@ -215,7 +215,8 @@ def _unknown(text: str, listed: list[str], root: CacheRoot) -> UnknownDataset | 
         for name in difflib.get_close_matches(base.lower(), known, n=3, cutoff=CLOSE)
     ]
     near = list(dict.fromkeys((*containing, *close)))[:3]
-    hint = (f" Did you mean {', '.join(near)}?" if near else "") + folder_advice(text)
+    hints = [f"Did you mean {', '.join(near)}?"] if near else []
+    hint = "".join(f" {each}" for each in (*hints, folder_advice(text)) if each)
     # In the case of the ids: rlds list is case-sensitive.
     start = containing[0].lower().index(word) if containing[3:] else 0
     more = f" {containing[0][start : start + len(word)]}" if containing[3:] else ""

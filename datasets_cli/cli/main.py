@@ -197,7 +197,7 @@ def _log_warning(
 ) -> None:
     """Show a warning like a note of the command line: not with --quiet."""
     if issubclass(category, UnverifiedDataset | KnownDefect):
-        logger.warning("%s", str(message).partition(" To open it without")[0])
+        logger.warning("%s", str(message).partition(" To hide this warning")[0])
         return
     logger.warning("%s:%d: %s", filename, lineno, message)
 

@@ -1,4 +1,4 @@
-"""The package gymnasium, or what to install where it is missing."""
+"""The optional dependency gymnasium; importing this module without it raises ``UsageError``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ except ModuleNotFoundError as error:
     if error.name != "gymnasium":
         raise
     raise UsageError(
-        "Environments, collectors and recordings need gymnasium, which is not installed:",
+        "Environments, collectors and recordings need gymnasium, which is not installed.",
         expected="gymnasium",
-        advice="pip install 'rlds-cli[collect]'",
+        advice="Run: pip install 'rlds-cli[collect]'.",
     ) from error
 
 __all__ = ["gymnasium"]

@@ -17,8 +17,8 @@ A method or an `__init__` is written `(self, options)`; a class has the Args of 
 
 A value whose type differs from the declared one is a UsageError that names the argument.
 
-A dataclass may inherit the fields of others, each `kw_only=True`; `part_of` returns the fields of
-one base: `part_of(options, PreprocessOptions)`. Its own keywords precede inherited ones, and the
+A dataclass may inherit fields from several bases, each `kw_only=True`; `part_of` returns the fields
+of one base: `part_of(options, PreprocessOptions)`. Its own keywords precede inherited ones, and the
 fields in `FIRST` precede both. The metadata of a field may have the `least` value of a whole
 number, advice to write `instead` of a wrong type, and the option of the command line:
 `cli/parser/fields.py`.
@@ -80,13 +80,13 @@ def takes_fields(
 ) -> _Taking[P, Options]:
     """Return a decorator that replaces the dataclass argument of a function by its fields.
 
-    Fields without docs in the dataclass get those of the class ``documented_by``.
+    The docs of fields that the dataclass does not document come from the class ``documented_by``.
     """
     return _Taking(kind, documented_by)
 
 
 def suggests_keywords(function: Callable[P, Result]) -> Callable[P, Result]:
-    """Return the function with an error for unknown keywords that suggests the right one."""
+    """Return the function with an error for unknown keywords that suggests the nearest one."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -105,7 +105,7 @@ def part_of(options: Any, kind: type[Options]) -> Options:
 
 
 def parameters_of(kind: type) -> list[inspect.Parameter]:
-    """Return the parameters of a dataclass: positional, ``FIRST``, own, inherited."""
+    """Return the parameters of a dataclass: positional, ``FIRST``, its own, inherited."""
     places = {
         name: place
         for place, each in reversed([*enumerate(kind.__mro__)])
@@ -175,12 +175,13 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> None:
 
 
 def check_flags(**flags: object) -> None:
-    """Check that each argument is True or False; numpy's bool is one, too."""
+    """Check that each argument is True or False, or a bool of numpy."""
     for name, value in flags.items():
         if type(value).__name__ not in ("bool", "bool_"):
             raise UsageError(
                 f"{argument(name)} must be True or False, not {reprlib.repr(value)}.",
                 argument=name,
+                expected="True or False",
                 found=value,
             )
 
@@ -221,7 +222,7 @@ def argument_docs(kind: type) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Taking(Generic[P, Options]):
-    """The decorator; its overloads are of a function, and of a method or one more argument."""
+    """The decorator of ``takes_fields``, for functions, and for methods with one more argument."""
 
     kind: Callable[P, Options]
     documented_by: type
@@ -280,7 +281,7 @@ class _Taking(Generic[P, Options]):
 class _Constructor:
     """An ``__init__`` until its class is made, whose docstring then gets the Args.
 
-    An argument that the dataclass does not document has the docs of a base of the class.
+    The docs of arguments that the dataclass does not document come from a base of the class.
     """
 
     call: Callable[..., Any]

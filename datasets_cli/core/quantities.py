@@ -1,4 +1,4 @@
-"""Quantities, long texts and tables as people read them."""
+"""Formats quantities, long texts and tables for people."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 MOST_LINES = 20
 MOST_CHARACTERS = 200
-"""Of a line, such as one with the names of all members of a mixture."""
+"""The longest line that is shown whole; one may name all members of a mixture."""
 
 
 def human_bytes(size: int | None) -> str:
-    """Return a size as people read it.
+    """Return a size with its unit.
 
     >>> human_bytes(137_721_019)
     '137.7 MB'
@@ -32,7 +32,7 @@ def human_bytes(size: int | None) -> str:
 
 
 def human_count(count: int | None) -> str:
-    """Return a number with thousands set apart, or ``?``."""
+    """Return a number with thousands separators, or ``?`` for None."""
     return "?" if count is None else f"{count:,}"
 
 
@@ -50,7 +50,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def few_lines(text: str) -> str:
-    """Return a text without the middle of what is long: of its lines, and of each line."""
+    """Return a text shortened in the middle: long lines, and more than 20 lines."""
     lines = [
         line if len(line) <= MOST_CHARACTERS else f"{line[:120]} ... {line[-60:]}"
         for line in text.splitlines()
@@ -68,7 +68,7 @@ def html_table(title: str, table: pandas.DataFrame) -> str:
 
 
 def file_rows(num_transitions: int, dropped_steps: int) -> str:
-    """Return how many rows a publisher's file has of which some are no transitions.
+    """Return a sentence with the rows of a file, the transitions, and the dropped last steps.
 
     >>> file_rows(398, 2)
     '400 rows in the file, 398 transitions: 2 last steps have no successor'
@@ -79,22 +79,22 @@ def file_rows(num_transitions: int, dropped_steps: int) -> str:
 
 
 def channels(measures: Mapping[str, Any]) -> str:
-    """Return mean and deviation of frames, a number a channel, as people read them."""
+    """Return mean and standard deviation of frames as text, one number for each channel."""
     parts = [f"{name} {', '.join(f'{x:.6g}' for x in measures[name])}" for name in ("mean", "std")]
     return f"{'; '.join(parts)} by channel (of {measures['sampled']:,} frames)"
 
 
 def printable(text: str) -> str:
-    r"""Return one line of text for a terminal, with what is not printable as Python escapes it.
+    r"""Return one line of text for a terminal, with unprintable characters escaped as in Python.
 
-    A manifest, or a publisher, may say anything, such as what moves the cursor.
+    The text of a publisher may contain escape sequences, which would move the cursor.
 
     >>> printable("a\x1b[2Jb\nc")
     'a\\x1b[2Jb\\nc'
     """
     if text.isprintable():
         return text
-    # Python calls no space but " " printable; a citation may have others.
+    # For Python " " is the only printable space; a citation may have others.
     return "".join(
         char
         if char.isprintable() or unicodedata.category(char) == "Zs"

@@ -1,4 +1,4 @@
-"""Errors of the operating system, missing packages and damaged files as errors of this package."""
+"""Converts errors of the system, of missing packages and of damaged files to ``RldsError``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from datasets_cli.errors import (
     WrongSize,
 )
 
-# EFBIG: a file size limit; EDQUOT: a quota. To a user each is a full disk.
+# EFBIG is a file size limit, EDQUOT a quota. To a user both are a full disk.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 SMALL_BYTES = 1 << 20  # copies up to this size are always allowed
@@ -46,20 +46,20 @@ def system_error(error: OSError) -> RldsError:
     )
 
 
-def imported(module: str, what: str, extra: str, more: str = "") -> Any:
-    """Import a package of an extra (optional dependency), or raise ``UsageError``."""
+def import_optional(module: str, what: str, extra: str, more: str = "") -> Any:
+    """Import an optional dependency, or raise ``UsageError``."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        install = f"pip install 'rlds-cli[{extra}]'"
         raise UsageError(
-            f"{what} needs {module}, which is not installed: {install}.{more}",
+            f"{what} needs {module}, which is not installed.",
             expected=module,
+            advice=f"Run: pip install 'rlds-cli[{extra}]'.{more}",
         ) from error
 
 
 def check_memory(size_bytes: int, what: str, free: int | None = None) -> None:
-    """Check that a copy fits into half of the free memory, or of what is free elsewhere."""
+    """Check that a copy fits into half of the free memory; ``free`` is that of another device."""
     free = free_memory() if free is None else free
     if size_bytes > SMALL_BYTES and size_bytes > free // 2:
         raise WrongSize(
@@ -72,7 +72,7 @@ def check_memory(size_bytes: int, what: str, free: int | None = None) -> None:
 
 
 def free_memory() -> int:
-    """Return the bytes of memory that are free or can be freed at once; all of it where unknown."""
+    """Return the bytes of available memory; all memory if the system does not report it."""
     try:
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
@@ -87,20 +87,20 @@ MANIFEST_FILENAME = "manifest.json"
 
 
 def damaged(path: Path | str, problem: str, **details: Any) -> DamagedDataset:
-    """Return the error of a problem in the dataset that a path is in."""
+    """Return the error of a problem at a path in a dataset."""
     # details: attributes of the error, such as row, expected and found.
     return DamagedDataset(f"{problem}.", path=path, advice=_advice_at(Path(path)), **details)
 
 
-def not_there(folder: Path) -> DatasetNotInstalled:
-    """Return the error of a folder that is not, or no longer, a dataset."""
+def missing_dataset(folder: Path) -> DatasetNotInstalled:
+    """Return the error of a folder that is not a dataset, or no longer one."""
     return DatasetNotInstalled(
-        f"There is no dataset in {folder}: expected a {MANIFEST_FILENAME}. It may have been "
+        f"{folder} is not a dataset: {MANIFEST_FILENAME} is missing. The dataset may have been "
         "deleted.",
         path=folder,
         expected=MANIFEST_FILENAME,
         advice="Install the dataset, or pass a folder that preprocess() wrote or `rlds path` "
-        "prints; the dump of a buffer is read by its loads().",
+        "prints. The dump of a buffer is read by loads().",
     )
 
 
@@ -110,8 +110,7 @@ def repair_advice(id: str) -> str:
 
 
 def _advice_at(path: Path) -> str:
-    """Return the advice for the damaged dataset that a path is in."""
-    # By the folder's name: the manifest may be damaged, too.
+    # The id is taken from the name of the folder: the manifest may be damaged, too.
     for folder in (path, *path.parents):
         if os.path.lexists(folder / MANIFEST_FILENAME):
             if id := _id_of(folder):
@@ -121,7 +120,7 @@ def _advice_at(path: Path) -> str:
 
 
 def _id_of(folder: Path) -> str:
-    """Return the id of a dataset below a cache root; empty where it is below none."""
+    """Return the id of a dataset below a cache root; empty for any other folder."""
     parts = folder.parts
     if "datasets" not in parts:
         return ""

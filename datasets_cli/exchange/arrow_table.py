@@ -1,4 +1,4 @@
-"""Converts the columns of Arrow tables to the columns of steps, and back, for Parquet, CSV and hf.
+"""Converts columns of Arrow tables to columns of steps and back, for Parquet, CSV and hf.
 
 Import this module lazily: it needs pyarrow, an optional dependency.
 The schema of a written table has the key of each column and the metadata of the dataset:
@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -73,9 +73,9 @@ class _Column:
         """The common name of the numbered columns of a vector; empty for other columns."""
         return _stem(".".join(self.paths[0])).rstrip("._") if self.is_joined else ""
 
-    def values(self, batch: pa.RecordBatch, name: str, first: int) -> np.ndarray:
-        """Return the values ``[n, *shape]`` of a batch whose first row has the number ``first``."""
-        parts = [_values(batch, path, name, first) for path in self.paths]
+    def values(self, batch: pa.RecordBatch, at: _Place) -> np.ndarray:
+        """Return the values ``[n, *shape]`` of a batch."""
+        parts = [_values(batch, path, at) for path in self.paths]
         return np.stack(parts, 1) if self.is_joined else parts[0]
 
 
@@ -176,11 +176,11 @@ def table_steps(
         first = 0
         for batch in batches([*dict.fromkeys(roots)]):
             if batch.num_rows:
-                what = {name: f"{filename}: {name}" for name in names}
-                run = {name: known[name].values(batch, what[name], first) for name in names}
+                places = {name: _Place(filename, name, first) for name in names}
+                run = {name: known[name].values(batch, at) for name, at in places.items()}
                 for name, values in run.items():
                     if shapes.setdefault(name, values.shape[1:]) != values.shape[1:]:
-                        raise _ragged(what[name])
+                        raise _ragged(places[name])
                 yield run
                 first += batch.num_rows
 
@@ -251,44 +251,52 @@ def _stem(name: str) -> str:
     return numbered[1] if numbered else ""
 
 
-def _values(batch: pa.RecordBatch, path: tuple[str, ...], name: str, first: int) -> np.ndarray:
+class _Place(NamedTuple):
+    """The column and the first row of a batch, for errors."""
+
+    filename: str
+    column: str
+    first_row: int
+
+
+def _values(batch: pa.RecordBatch, path: tuple[str, ...], at: _Place) -> np.ndarray:
     values = batch.column(batch.schema.get_field_index(path[0]))
     for part in path[1:]:
-        _check_whole(values, name, first, 1)
+        _check_whole(values, at, 1)
         values = values.field(part)
     values = arrow.equal_lists(values)
     inner = values
     while pa.types.is_fixed_size_list(inner.type):
-        _check_whole(inner, name, first, len(inner) // len(values))
+        _check_whole(inner, at, len(inner) // len(values))
         inner = inner.flatten()
     if _is_list(inner.type):
-        raise _ragged(name)
+        raise _ragged(at)
     if pa.types.is_dictionary(inner.type):  # of texts: the limit is for the text of all rows
         lengths = pc.binary_length(inner.dictionary).take(inner.indices)
-        check_limit("text_bytes", pc.sum(lengths).as_py() or 0, name)
+        check_limit("text_bytes", pc.sum(lengths).as_py() or 0, f"{at.filename}: {at.column}")
         inner = inner.dictionary_decode()
     if not pa.types.is_floating(inner.type):  # in floats, pandas writes NaN as missing
-        _check_whole(inner, name, first, len(inner) // len(values))
+        _check_whole(inner, at, len(inner) // len(values))
     return arrow.to_numpy(inner).reshape(len(values), *arrow.row_shape(values.type))
 
 
-def _check_whole(values: pa.Array, name: str, first: int, size: int) -> None:
-    """Reject missing values; a row has ``size`` values, and the first row the number ``first``."""
+def _check_whole(values: pa.Array, at: _Place, size: int) -> None:
+    """Reject missing values; a row has ``size`` values."""
     if values.null_count:
-        row = first + values.is_null().index(True).as_py() // max(1, size)
+        row = at.first_row + values.is_null().index(True).as_py() // max(1, size)
         raise WrongRows(
-            f"{name} has no value in row {row:,}. Expected a value in each row.",
-            key=name.rpartition(": ")[2],
+            f"{at.filename}: {at.column} has no value in row {row:,}.",
+            key=at.column,
             row=row,
             expected="a value in each row",
             advice="Fill it, or leave the column out.",
         )
 
 
-def _ragged(name: str) -> WrongRows:
+def _ragged(at: _Place) -> WrongRows:
     return WrongRows(
-        f"{name} has lists of different lengths. Expected one shape.",
-        key=name.rpartition(": ")[2],
+        f"{at.filename}: {at.column} has lists of different lengths.",
+        key=at.column,
         expected="one shape",
         advice="Pad them, or leave the column out.",
     )

@@ -55,7 +55,13 @@ def named_columns(columns: Mapping[Any, Any]) -> StepColumns:
             )
         named[key] = _array(key, values)
     if not named:
-        raise WrongRows("columns is empty. Expected observation, action, reward and others.")
+        raise WrongRows(
+            "columns is empty.",
+            argument="columns",
+            expected="observation, action, reward and others",
+            found={},
+            advice="Pass at least observation and action.",
+        )
     for key in MADE_BY_THE_CORE.intersection(named) - {EPISODE}:
         _check_made(key, named.pop(key), named)
     check_reward_name(named)
@@ -138,8 +144,7 @@ def _array(key: Key, values: Any) -> np.ndarray:
         isinstance(each, str | bytes) or each is None for each in array.flat
     ):
         raise WrongRows(
-            f"columns: {show_key(key)} holds Python objects, which rlds does not store. Expected "
-            "numbers of one shape in each row, or text.",
+            f"columns: {show_key(key)} contains Python objects, which rlds does not store.",
             key=key,
             expected="numbers or text",
             found="Python objects",
@@ -170,8 +175,10 @@ def episode_steps(columns: Mapping[Any, Any], what: str) -> StepColumns:
     size = len(named[of_steps]) if of_steps and named[of_steps].ndim else 0
     if not size:
         raise WrongRows(
-            f"{what} has no steps. Expected one step or more, each with an action and, unless the "
-            "dataset has no rewards, a reward."
+            f"{what} has no steps.",
+            expected="one or more steps, each with an action",
+            found=0,
+            advice="Add steps with actions, and with rewards unless the dataset has no rewards.",
         )
     observed = [key for key in named if key[0] == "observation"]
     longer = [key for key in observed if named[key].ndim and len(named[key]) == size + 1]

@@ -38,7 +38,6 @@ from datasets_cli.exchange.columns import check_lengths, episode_steps, named_co
 from datasets_cli.exchange.steps import (
     FiniteCheck,
     StepColumns,
-    as_wrong_rows,
     trajectory_ends,
     write_steps,
 )
@@ -323,7 +322,7 @@ def checked_info(info: Mapping[str, Any] | None) -> dict[str, Any]:
     try:
         return dict(decode(cast("Any", Metadata), json.loads(text), argument("info")))
     except WrongValue as error:
-        raise UsageError(f"{error}.", argument="info") from error
+        raise UsageError(f"{error}.", argument="info", **error.details) from error
 
 
 def save_steps(
@@ -408,7 +407,7 @@ def _rejected_rows(steps: Iterable[StepColumns], use: Callable[[Iterator[StepCol
     except SourceError as error:
         if error in damage:
             raise
-        raise as_wrong_rows(error) from error
+        raise error.as_kind(WrongRows) from error
 
 
 def _other_data(older: Manifest, newer: Manifest) -> NotWritable:
@@ -545,7 +544,7 @@ class DatasetWriter:
             StepCheck(f"{self._id}: {name}", needs_rewards=False).checked(steps)
             journal.add(steps)
         except SourceError as error:
-            raise as_wrong_rows(error) from error  # the rows of the user, not a damaged file
+            raise error.as_kind(WrongRows) from error  # rows of the user, not a damaged file
         return journal.num_episodes
 
     def discard(self) -> None:

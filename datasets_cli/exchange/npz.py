@@ -191,9 +191,15 @@ def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Member:
     shape, is_fortran, dtype = read_header(head)
     size = math.prod(shape) * dtype.itemsize + head.tell()
     if not dtype.hasobject and (size != info.file_size or min(shape, default=0) < 0):
-        raise ValueError(f"{info.filename} differs in size from its header")
+        raise SourceError(
+            f"{archive.filename} is damaged: {info.filename} differs in size from its header.",
+            path=archive.filename,
+            key=info.filename.removesuffix(MEMBER),
+            expected=size,
+            found=info.file_size,
+        )
     problems = {
-        "it holds Python objects, which are pickles: rlds does not load pickles": dtype.hasobject,
+        "it contains Python objects, and rlds does not load pickles": dtype.hasobject,
         "it is one number, not a column": not shape,
         f"a column cannot have numbers of {dtype}": dtype.kind not in "biufcU",
     }

@@ -16,8 +16,6 @@ import numpy as np
 from datasets_cli.core.progress import Progress, Rows
 from datasets_cli.core.quantities import counted
 from datasets_cli.errors import (
-    DETAILS,
-    SourceError,
     UsageError,
     WrongRows,
     argument,
@@ -182,13 +180,6 @@ class FiniteCheck:
 def _text_bytes(key: Key, values: np.ndarray) -> bytes:
     # Bytes that are not UTF-8 are escaped in a str.
     return "\0".join([*as_text(key, values).flat, ""]).encode(errors="surrogatepass")
-
-
-def as_wrong_rows(error: SourceError) -> WrongRows:
-    """Return an error of a file's rows as the error of a user's rows."""
-    wrong = WrongRows(str(error))
-    vars(wrong).update({name: getattr(error, name) for name in DETAILS})
-    return wrong
 
 
 def array_of(

@@ -102,10 +102,10 @@ def check_folder(folder: Path) -> None:
         )
     if not has_manifest(folder):
         raise UsageError(
-            f"{folder} is not the folder of a dataset: it has no manifest.json."
-            f"{folder_advice(str(folder))}",
+            f"{folder} is not the folder of a dataset: it has no manifest.json.",
             path=folder,
             expected="a folder with manifest.json",
+            advice=folder_advice(str(folder)),
         )
 
 

@@ -189,7 +189,8 @@ def _write_text(task: PreprocessTask, rows: dict[Key, np.ndarray]) -> None:
         try:
             writer.write(rows)
         except SourceError as error:
-            raise WrongRows(f"The function returned what cannot be stored: {error}") from error
+            error.prepend("The function returned invalid rows: ")
+            raise error.as_kind(WrongRows) from error
     for name in text_files(task.columns.texts):
         flush(task.part / name)
 

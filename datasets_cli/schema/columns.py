@@ -1,10 +1,10 @@
-"""A column: the key, dtype and row shape of one leaf, and the file that holds it.
+"""Columns: the key, dtype, row shape and file of a leaf.
 
-File names and ``meta.json`` are those of tensordict's memory-mapped folders, so that
-``TensorDict.load_memmap`` opens what is written here. Rules read in tensordict 0.14.3.
+File names and ``meta.json`` follow the memory-mapped folders of tensordict 0.14.3, so
+``TensorDict.load_memmap`` opens the files.
 
-A key may have any names. Those that a folder cannot have are escaped on the disk and nowhere else;
-``escape_key`` is the one rule, and what ``TensorDict.load_memmap`` shows.
+A key may have any names. Names that a folder cannot have are escaped on the disk only, by
+``escape_key``; ``TensorDict.load_memmap`` shows them escaped.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Key = tuple[str, ...]
 """A path of names, such as ``("next", "observation")``; never a dotted text."""
 
 LARGEST = 2**48
-"""What a number of rows, bytes or dimensions stays below, so that no product of two overflows."""
-MOST_NAMES = 64  # of one key: every level of a batch is a call in a call
-MOST_DIMENSIONS = 62  # of one row: numpy's arrays have at most 64, and the rows are one
+"""The bound of numbers of rows, bytes and dimensions: products of two do not overflow."""
+MOST_NAMES = 64  # of one key: nested dicts are read recursively
+MOST_DIMENSIONS = 62  # of one row: numpy allows 64 dimensions, with that of the rows
 
-# What these are where a manifest has them.
+# The declarations of these values in a manifest.
 Count = Annotated[int, whole(0, LARGEST, "2**48")]
 StoredKey = Annotated[
     Key,
@@ -60,24 +60,24 @@ DONE: Key = ("next", "done")
 TERMINATED: Key = ("next", "terminated")
 TRUNCATED: Key = ("next", "truncated")
 MEMBER: Key = ("member",)
-"""A column of batches: the number of the member of a mixture that a row is of."""
+"""A column of batches: the number of the member of a mixture that a row comes from."""
 TRAJECTORY_END: Key = ("cut",)
-"""A bool column of steps that marks the last one of a trajectory which no flag ends."""
+"""A bool column of steps: the last step of a trajectory that ends without a flag."""
 
 BLOCK_ROWS = 65_536
 BLOCK_BYTES = 8 << 20
 
 TEXT_FOLDER = "text"
-"""The folder of text, beside the leaves, in both layouts."""
+"""The folder of text in both layouts."""
 
-# Entries of every meta.json that say what the level is and not what is below it: its batch size,
-# its device and its class, in tensordict 0.14.3. The others are not read by that version; they
-# are kept free for later ones, as the names that begin with an underscore are tensordict's own.
+# Entries of meta.json that describe the level itself: batch size, device and class in tensordict
+# 0.14.3. That version does not read the others; they are reserved for later versions, because names
+# with a leading underscore belong to tensordict.
 RESERVED_NAMES = frozenset({"shape", "device", "_type", "_class", "_format_version", "_names"})
 
-# A group of leaves is a folder. It must not have the name of a file that can be beside it: of a
-# leaf (.memmap), of meta.json, manifest.json and trajectories.npy, of the text's values (.utf8,
-# .offsets), of a leaf's frames (.zst, .zst.offsets, .zst.dictionary) and their segments (.part).
+# A group of leaves is a folder. Its name must differ from those of files in the same folder: leaves
+# (.memmap), meta.json, manifest.json, trajectories.npy, values of text (.utf8, .offsets), frames
+# (.zst, .zst.offsets, .zst.dictionary) and their segments (.part).
 _FILE_ENDINGS = (
     *(".memmap", ".json", ".npy", ".utf8"),
     *(".zst", ".offsets", ".dictionary", ".part"),
@@ -97,7 +97,7 @@ class Column(JsonForm):
 
     @cached_property
     def row_bytes(self) -> int:
-        """Size of one row in bytes; 0 for a leaf of zero width, which has no file."""
+        """Size of one row in bytes; 0 for an empty row, whose leaf has no file."""
         return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
     @cached_property
@@ -111,13 +111,13 @@ class Column(JsonForm):
 
 
 def refuse_missing_reward(key: Key, what: str, rows: str) -> None:
-    """Raise ``NoRewards`` if a key, which rows do not have, is that of the reward."""
+    """Raise ``NoRewards`` if a missing key is the key of the reward."""
     if ".".join(key) == show_key(REWARD):
         raise NoRewards.of(what, rows)
 
 
 def key_in(known: Iterable[Key], written: Key) -> Key:
-    """Return the key of a column, or a group: dots part names where no key has them as written."""
+    """Return the key of a column or group; dots separate names unless a known key contains them."""
     nested, keys = tuple(".".join(written).split(".")), [*known]
     is_exact = any(key[: len(written)] == written for key in keys)
     is_nested = any(key[: len(nested)] == nested for key in keys)
@@ -125,7 +125,7 @@ def key_in(known: Iterable[Key], written: Key) -> Key:
 
 
 def rows_per_block(row_bytes: int) -> int:
-    """Return how many rows of this size are handled at a time, so that memory stays bounded."""
+    """Return the number of rows of this size for one block in bounded memory."""
     return max(1, min(BLOCK_ROWS, BLOCK_BYTES // max(1, row_bytes)))
 
 
@@ -163,12 +163,12 @@ def check_key(key: Key) -> None:
 def _wrong_name(key: Key) -> str:
     """Return why a leaf cannot have a key; empty if it can."""
     if not key or not all(key):
-        return "it needs one name or more, and none that is empty"
+        return "it needs one or more names, none of them empty"
     for name in key:
         try:
             size = len(encode_name(f"{name}{_ESCAPE}").encode())
         except UnicodeEncodeError:
-            return f"the name {name!r} has half of a surrogate pair, which UTF-8 does not have"
+            return f"the name {name!r} has half of a surrogate pair, which UTF-8 cannot encode"
         if size > MAX_NAME_BYTES:
             return (
                 f"the name {name[:40]!r}... takes {size} bytes in a file name; "
@@ -178,25 +178,25 @@ def _wrong_name(key: Key) -> str:
 
 
 def successor_of(key: Key) -> Key:
-    """Return the key that holds a field's value of the following step."""
+    """Return the key of the values of a column in the following step."""
     return ("next", *key)
 
 
 def show_key(key: Key) -> str:
-    """Return a key as people write it in messages: ``next.observation``."""
+    """Return a key for messages: ``next.observation``."""
     return ".".join(key)
 
 
 @lru_cache(4096)
 def escape_key(key: Key) -> Key:
-    """Return the names that a leaf's key has on the disk, in ``meta.json`` and before encoding.
+    """Return the names of a leaf's key on the disk, as in ``meta.json``, before ``encode_name``.
 
-    A name that a folder cannot have gets a ``~``, and so does one that is such a name with any
-    number of ``~`` after it; then no two keys get the same names:
+    A reserved name gets a ``~``, and so does a reserved name followed by any number of ``~``. So
+    different keys have different names:
 
         shape -> shape~    shape~ -> shape~~    shapes -> shapes    observation~ -> observation~
 
-    The last name is a file's, which gets an ending; the others are folders'.
+    The last name is that of a file, which gets an ending; the names before it are folders.
     """
     last = len(key) - 1
     return tuple(
@@ -210,14 +210,14 @@ def _is_escaped(name: str, depth: int, is_folder: bool) -> bool:
     plain = name.rstrip(_ESCAPE)
     if plain in RESERVED_NAMES:
         return True
-    # Case does not count: on some disks TEXT and text are the same file.
+    # Case is ignored: on some disks TEXT and text are the same file.
     folded = plain.lower()
     is_file = folded.endswith(_FILE_ENDINGS) or (depth == 0 and folded == TEXT_FOLDER)
-    # A leaf "a.json" keeps its name, but "a.json~" is what the group "a.json" becomes.
+    # A leaf "a.json" keeps its name, but the leaf "a.json~" would clash with the group "a.json".
     return is_file and (is_folder or name != plain)
 
 
-@lru_cache(4096)  # each file is looked for, checked and mapped by it
+@lru_cache(4096)
 def leaf_path(key: Key) -> str:
     """Return the path of a leaf's file without its ending, ``/`` between names."""
     return "/".join(encode_name(name) for name in escape_key(key))
@@ -225,13 +225,13 @@ def leaf_path(key: Key) -> str:
 
 @contextmanager
 def one_file_each(path: Path, key: Key) -> Iterator[None]:
-    """Turn the error of a file that exists already into one that names the key it is for."""
+    """Convert the error of an existing file to one that names the key."""
     try:
         yield
     except FileExistsError as error:
         raise SourceError(
-            f"{show_key(key)} cannot have its own file: {path} exists already. On this disk two "
-            "keys have the same file name, such as two that differ only in case.",
+            f"{show_key(key)} cannot have its own file: {path} exists. Two keys have the same file "
+            "name on this disk, for example because they differ only in case.",
             key=key,
             path=path,
             advice=f"Rename one, or choose another disk with {ROOT}.",
@@ -239,7 +239,7 @@ def one_file_each(path: Path, key: Key) -> Iterator[None]:
 
 
 def encode_name(name: str) -> str:
-    """Return the file name of one name of a key, percent-encoded as tensordict does."""
+    """Return the file name of one name of a key, percent-encoded like in tensordict."""
     if name in (".", ".."):
         return "%2E" * len(name)
     return "".join(f"%{ord(char):02X}" if char in _UNSAFE else char for char in name)

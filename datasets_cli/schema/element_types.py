@@ -1,12 +1,12 @@
-"""Element types of leaves: their names, their sizes, and what numpy calls them.
+"""The dtypes of leaves: their names, their sizes, and their form in numpy.
 
-A name is torch's, without ``torch.``. For a type that numpy lacks, rows travel in numpy as a
-structured array of one unsigned field that has the type's name:
+A name is that of torch, without ``torch.``. Rows of a dtype that numpy lacks are structured arrays
+with one unsigned field, which has the name of the dtype:
 
     bfloat16 [n, 3]    np.zeros((n, 3), np.dtype([("bfloat16", "<u2")]))
     its bits           rows["bfloat16"], uint16 [n, 3]
 
-Slices, ``take``, ``concatenate``, ``zeros`` and ``==`` work on them as on numbers.
+Slices, ``take``, ``concatenate``, ``zeros`` and ``==`` work as for numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NUMPY_TYPES = frozenset(
         *("float16", "float32", "float64", "complex64", "complex128"),
     }
 )
-"""Element types that numpy has, under the same name."""
+"""The dtypes that numpy has, with the same names."""
 
 ITEM_BYTES = {
     **dict.fromkeys(("bool", "uint8", "int8"), 1),
@@ -35,19 +35,19 @@ ITEM_BYTES = {
     **dict.fromkeys(("uint64", "int64", "float64", "complex64"), 8),
     "complex128": 16,
 }
-"""The element types that a leaf may have, and the bytes of one element.
+"""The bytes of one element, for each dtype that a leaf may have.
 
-torch's others are shells without operations (``int4``, ``bits8``) or have a scale beside the
-elements (``qint8``). An element of ``float4_e2m1fn_x2`` is a pair of numbers.
+Other dtypes of torch have no operations (``int4``, ``bits8``) or need a scale (``qint8``). An
+element of ``float4_e2m1fn_x2`` is a pair of numbers.
 """
 
 EXACT_BELOW = 2**53
-"""Smaller whole numbers are values of float64; larger ones may lie between two."""
+"""float64 represents all smaller whole numbers exactly."""
 
 
 def rounded(numbers: Iterable[tuple[int, int]]) -> str:
-    """Return the first whole number that float64 does not hold, for messages; empty for none."""
-    # numbers: each after its row.
+    """Return the first number that float64 would round, as part of a message; empty if none."""
+    # numbers: pairs of a row and its number.
     for row, number in numbers:
         if (nearest := float(str(number))) != number:
             return f"has {number} in row {row:,}, which float64 would round to {nearest:.0f}"
@@ -56,7 +56,7 @@ def rounded(numbers: Iterable[tuple[int, int]]) -> str:
 
 @lru_cache
 def numpy_dtype(name: str) -> np.dtype:
-    """Return the dtype of rows of an element type."""
+    """Return the numpy dtype of rows of a dtype."""
     import numpy as np
 
     if name in NUMPY_TYPES:
@@ -65,7 +65,7 @@ def numpy_dtype(name: str) -> np.dtype:
 
 
 def row_data(rows: np.ndarray, name: str) -> memoryview:
-    """Return the bytes of rows ``[n, *shape]`` in the order and the form of a leaf file."""
+    """Return the bytes of rows ``[n, *shape]`` as a leaf file stores them."""
     import numpy as np
 
     return np.ascontiguousarray(rows, numpy_dtype(name)).data
@@ -73,7 +73,7 @@ def row_data(rows: np.ndarray, name: str) -> memoryview:
 
 @lru_cache
 def element_type(dtype: np.dtype) -> str | None:
-    """Return the name of the element type of numpy rows, or None where no leaf can have it."""
+    """Return the name of the dtype of numpy rows, or None if leaves cannot have it."""
     native = dtype.newbyteorder("=")
     if native.names is None:
         return native.name if native.name in NUMPY_TYPES else None

@@ -1,12 +1,12 @@
-"""Frames that are read apart from their steps: where each of them belongs.
+"""The places of frames that are read separately from their steps.
 
-A source may have its frames in separate files, too large to be read in the order of the steps.
-Its other columns come first, in order, and give the rows; then the frames come, in any order, each
-by the number of its step:
+A source may store frames in separate files that are too large to be read in the order of the steps.
+The other columns are read first, in order, and determine the rows. Then the frames are read in any
+order, each with the number of its step:
 
     step          0    1    2T   3    4    5|      T terminated, | cut off
     row           0    1    2    3    4    -       the successor rule of ``ted``
-    record        0    1    2 z  4    5    6       each frame once; z: zeros, no frame follows
+    record        0    1    2 z  4    5    6       each frame once; z: zeros after a termination
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from datasets_cli.schema.columns import DONE, TERMINATED, Key
 from datasets_cli.schema.trajectories import num_records, offsets_from_ends
 
 STEP: Key = ("number of the step",)
-"""A column that numbers the steps on their way to rows; no dataset has it."""
+"""A temporary column with the number of each step; datasets do not store it."""
 
 
 class FrameRun(NamedTuple):
@@ -35,7 +35,7 @@ class FrameRun(NamedTuple):
 
 
 class FrameFiles(Protocol):
-    """Where a layout keeps frames; can be pickled, and opens its files in each process."""
+    """The frame files of a layout; picklable, and opened in each process."""
 
     def write(self, run: FrameRun) -> None:
         """Write the frames of one run."""
@@ -46,12 +46,11 @@ class FrameFiles(Protocol):
 
 @dataclass(frozen=True)
 class FrameTable:
-    """Which steps the trajectories of a dataset are made of."""
+    """The steps of each trajectory of a dataset."""
 
     # offsets: rows int64 `[K + 1]`, as in the trajectory table.
-    # first_steps: the step of each trajectory's first row, int64 `[K]`, rising.
-    # terminated: whether no frame follows its last row, bool `[K]`; otherwise that of the following
-    # step does.
+    # first_steps: the step of the first row of each trajectory, int64 `[K]`, ascending.
+    # terminated: whether zeros follow the last row, bool `[K]`, instead of the next step's frame.
 
     offsets: np.ndarray
     first_steps: np.ndarray
@@ -59,12 +58,12 @@ class FrameTable:
 
     @property
     def num_frames(self) -> int:
-        """One for each row, and one after each trajectory."""
+        """The number of frames: one for each row, and one after each trajectory."""
         return num_records(self.offsets)
 
     def runs(self, start: int, frames: np.ndarray) -> Iterator[FrameRun]:
         """Yield the frames of consecutive steps by trajectory, and the zeros after its end."""
-        # frames: uint8 `[n, *shape]`; those of steps that no row needs are left out.
+        # frames: uint8 `[n, *shape]`; frames of dropped steps are skipped.
         stop = start + len(frames)
         # The last trajectory that begins at or before the first step; its rows may reach it.
         number = max(0, int(np.searchsorted(self.first_steps, start, side="right")) - 1)
@@ -72,7 +71,7 @@ class FrameTable:
             first = int(self.first_steps[number])
             num_rows = int(self.offsets[number + 1] - self.offsets[number])
             ends_in_zeros = bool(self.terminated[number])
-            # T rows need the frames of T steps, and of the step after them unless it is zeros.
+            # T rows need the frames of T steps, and of the next step unless zeros follow.
             low = max(start, first)
             high = min(stop, first + num_rows + (not ends_in_zeros))
             if low < high:
@@ -83,7 +82,7 @@ class FrameTable:
 
 
 class FrameTableBuilder:
-    """Finds the table while the rows pass, first as steps, then as transitions."""
+    """Collects the table from a stream of rows, first as steps, then as transitions."""
 
     def __init__(self) -> None:
         self._num_steps = 0
@@ -94,15 +93,15 @@ class FrameTableBuilder:
         self._terminated: list[np.ndarray] = []
 
     def number(self, steps: Mapping[Key, np.ndarray]) -> dict[Key, np.ndarray]:
-        """Return the next steps with their numbers as one more column."""
+        """Return the next steps with the column ``STEP``."""
         start = self._num_steps
         self._num_steps += len(next(iter(steps.values())))
         return {**steps, STEP: np.arange(start, self._num_steps)}
 
     def take(self, rows: dict[Key, np.ndarray]) -> dict[Key, np.ndarray]:
-        """Return the next rows without that column, and keep where trajectories begin and end."""
+        """Return the next rows without that column; record where trajectories begin and end."""
         steps, done = rows[STEP], rows[DONE][:, 0]
-        # A row is its trajectory's first where the row before it is done.
+        # A row is the first of its trajectory if the row before it is done.
         is_first = np.concatenate(([self._previous_done], done[:-1]))
         self._previous_done = bool(done[-1])
         self._first_steps.append(steps[is_first])
@@ -112,7 +111,7 @@ class FrameTableBuilder:
         return {key: values for key, values in rows.items() if key != STEP}
 
     def table(self) -> FrameTable:
-        """Return the table of all rows that passed, the last of which is done."""
+        """Return the table of all rows; the last one must be done."""
         offsets = offsets_from_ends(np.concatenate(self._ends), self._num_rows)
         return FrameTable(
             offsets, np.concatenate(self._first_steps), np.concatenate(self._terminated)

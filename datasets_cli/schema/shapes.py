@@ -1,8 +1,7 @@
-"""Names for shapes and dtypes in signatures; row numbers checked, and as runs.
+"""Type aliases for shapes and dtypes in signatures, and checks of row numbers.
 
-The names are aliases: a type checker sees the tensor or the array. ``K`` counts trajectories, ``B``
-rows or slices of a batch, ``T`` steps, ``M`` members of a mixture. They are strings at run time, so
-that torch is not imported.
+``K`` counts trajectories, ``B`` rows or slices of a batch, ``T`` steps, ``M`` members of a mixture.
+The aliases of tensors are strings at run time, so torch is not imported.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ TrajectoryNumbers: TypeAlias = "torch.Tensor"
 """Numbers of trajectories, counted from 0, int64 ``[B]``."""
 
 Items: TypeAlias = "torch.Tensor"
-"""Numbers of drawn items, rows or trajectories, int64 ``[B]``."""
+"""Numbers of drawn items (rows or trajectories), int64 ``[B]``."""
 
 Steps: TypeAlias = "torch.Tensor"
 """Steps within trajectories, counted from 0, int64 ``[B]``."""
@@ -32,16 +31,16 @@ Lengths: TypeAlias = "torch.Tensor"
 """Rows of each trajectory or slice, int64 ``[K]``."""
 
 Offsets: TypeAlias = "torch.Tensor"
-"""The first row of each trajectory, and the number of all rows, int64 ``[K + 1]``."""
+"""The first row of each trajectory, followed by the number of rows, int64 ``[K + 1]``."""
 
 Mask: TypeAlias = "torch.Tensor"
-"""A flag a row, bool ``[B]``."""
+"""A flag for each row, bool ``[B]``."""
 
 FlagColumn: TypeAlias = "torch.Tensor"
-"""A flag a row, as batches have it, bool ``[B, 1]``."""
+"""A flag for each row as a column of a batch, bool ``[B, 1]``."""
 
 StepFlags: TypeAlias = "torch.Tensor"
-"""A flag a step of sequences side by side, bool ``[*B, T]``, time last."""
+"""A flag for each step of sequences, bool ``[*B, T]``, time last."""
 
 Uniforms: TypeAlias = "torch.Tensor"
 """Uniform random numbers in [0, 1), float64 ``[B]``."""
@@ -50,31 +49,31 @@ MemberNumbers: TypeAlias = "torch.Tensor"
 """The member of a mixture of each row, int64 ``[B]``."""
 
 Shares: TypeAlias = "torch.Tensor"
-"""The share of each member of a mixture, float64 ``[M]``, with the sum 1."""
+"""The share of each member of a mixture, float64 ``[M]``; the sum is 1."""
 
 RowArray: TypeAlias = np.ndarray
-"""Numbers of rows of a storage, int64 ``[B]``, in numpy."""
+"""``RowNumbers`` as a numpy array, int64 ``[B]``."""
 
 ItemArray: TypeAlias = np.ndarray
-"""Positions in an order, or the items at them, int64 ``[n]``, in numpy."""
+"""Positions in an order, or the items at these positions, int64 ``[n]``, as a numpy array."""
 
 OffsetArray: TypeAlias = np.ndarray
-"""The first row of each trajectory, and the number of all rows, int64 ``[K + 1]``, in numpy."""
+"""``Offsets`` as a numpy array, int64 ``[K + 1]``."""
 
 LengthArray: TypeAlias = np.ndarray
-"""Rows of each trajectory or slice, int64 ``[K]``, in numpy."""
+"""``Lengths`` as a numpy array, int64 ``[K]``."""
 
 MaskArray: TypeAlias = np.ndarray
-"""A flag a row, bool ``[B]``, in numpy."""
+"""``Mask`` as a numpy array, bool ``[B]``."""
 
 Runs: TypeAlias = tuple[tuple[int, int], ...]
-"""Ascending row numbers as runs: the first number of each, and how many follow one another."""
+"""Ascending row numbers as runs: the first number and the length of each."""
 
 
 def check_numbers(numbers: RowArray, num_rows: int) -> RowArray:
     """Return the row numbers, or raise ``OutOfRange`` if one is negative or too large."""
-    # numpy takes -1 for the last row, and its mode "clip", which copies fastest, hides what is
-    # beyond both ends. As unsigned integers negative numbers are huge: one comparison finds both.
+    # For numpy -1 is the last row, and the mode "clip", the fastest copy, hides numbers beyond both
+    # ends. As unsigned integers negative numbers are huge: one comparison finds both.
     if len(numbers) and numbers.view(np.uint64).max() >= num_rows:
         raise _out_of_range(f"{numbers.min()} to {numbers.max()}", num_rows)
     return numbers

@@ -1,9 +1,8 @@
-"""Checks of recorded steps: their columns, dtypes, shapes and flags."""
+"""Checks the columns, dtypes, shapes and flags of recorded steps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -37,51 +36,45 @@ MADE_BY_THE_CORE = frozenset({EPISODE, DONE, *ROOT_FLAGS})
 
 
 class StepCheck:
-    """Checks a stream of recorded steps; every block must have the columns of the first."""
+    """Checks a stream of recorded steps; every block must have the columns of the first block."""
 
     def __init__(self, id: str, deferred: Key | None = None, *, needs_rewards: bool = True) -> None:
         self.id = id
         self.has_rewards = needs_rewards
         self.has_successors = False
-        """Whether the source records the observation that follows each action."""
+        """Whether the source contains the observation after each action."""
         self.num_missing_texts = 0
         self._deferred = {deferred} if deferred else set()
         self._needed = (("observation",), ("action",), *([REWARD] if needs_rewards else []))
         self._columns: dict[Key, AnyColumn] | None = None
-        self._row = 0  # source rows read, for messages
+        self._row = 0  # the number of source rows so far, for messages
 
     def checked(self, steps: Mapping[Key, np.ndarray]) -> StepRows:
         """Return steps with all flags bool ``[n]``, rewards ``[n, 1]``, and texts as str."""
-        # steps: columns `[n, ...]` as a recipe's Block has them; text as str or bytes.
-        num_steps = self._common_length(steps)
-        checked = {
-            key: self._text(key, rows) if is_text(rows) else rows for key, rows in steps.items()
-        }
-        if REWARD in checked:
-            checked[REWARD] = self._reward(checked[REWARD])
-        checked |= {key: self._flag(key, checked[key]) for key in FLAGS if key in checked}
-        self._check_columns(checked)
-        self._row += num_steps
-        return {key: np.zeros(num_steps, np.bool_) for key in FLAGS} | checked
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Add the dataset's id to an error of one column."""
+        # steps: columns `[n, ...]` as in the Block of a recipe; text as str or bytes.
         try:
-            yield
+            num_steps = self._common_length(steps)
+            checked = {
+                key: self._text(key, rows) if is_text(rows) else rows for key, rows in steps.items()
+            }
+            if REWARD in checked:
+                checked[REWARD] = self._reward(checked[REWARD])
+            checked |= {key: self._flag(key, checked[key]) for key in FLAGS if key in checked}
+            self._check_columns(checked)
         except SourceError as error:
             error.id = self.id
             error.prepend(f"{self.id}: ")
             raise
+        self._row += num_steps
+        return {key: np.zeros(num_steps, np.bool_) for key in FLAGS} | checked
 
     def _common_length(self, steps: Mapping[Key, np.ndarray]) -> int:
         lengths = {key: len(rows) for key, rows in steps.items()}
         if len(set(lengths.values())) != 1:
             listed = ", ".join(f"{show_key(key)} {length}" for key, length in lengths.items())
             raise SourceError(
-                f"{self.id}: the columns have different lengths in the block at row {self._row}: "
-                f"{listed}. The file is damaged, or its format is not the one of its recipe.",
-                id=self.id,
+                f"the columns have different lengths in the block at row {self._row}: {listed}. "
+                "The file is damaged, or its format is not the one of its recipe.",
                 row=self._row,
                 expected="columns of the same length",
                 found=listed,
@@ -90,8 +83,7 @@ class StepCheck:
 
     def _text(self, key: Key, rows: np.ndarray) -> np.ndarray:
         """Return text as str; a missing value becomes ``""`` and is counted."""
-        with self._named():
-            texts = as_text(key, rows)
+        texts = as_text(key, rows)
         if rows.dtype == object:
             self.num_missing_texts += sum(value is None for value in rows.flat)
         return texts
@@ -105,9 +97,7 @@ class StepCheck:
         if rewards.shape[1:] != (1,) or not is_number:
             found = f"{kind} {list(rewards.shape)}"
             raise SourceError(
-                f"{self.id}: {show_key(REWARD)}: rewards are {found}; expected one number per "
-                "step.",
-                id=self.id,
+                f"{show_key(REWARD)}: rewards are {found}; expected one number per step.",
                 key=REWARD,
                 row=self._row,
                 expected="one number per step",
@@ -122,8 +112,7 @@ class StepCheck:
         numbers = zip((self._row + large).tolist(), rewards.flat[large].tolist(), strict=True)
         if problem := rounded(numbers):
             raise SourceError(
-                f"{self.id}: {show_key(REWARD)} {problem}.",
-                id=self.id,
+                f"{show_key(REWARD)} {problem}.",
                 key=REWARD,
                 row=self._row + int(large[0]),
                 expected="numbers that float64 represents exactly",
@@ -134,8 +123,7 @@ class StepCheck:
     def _flag(self, key: Key, flags: np.ndarray) -> np.ndarray:
         if problem := flag_problem(flags, self._row):
             raise SourceError(
-                f"{self.id}: {show_key(key)} must be 0 or 1 for every step, found {problem}.",
-                id=self.id,
+                f"{show_key(key)} must be 0 or 1 for every step, found {problem}.",
                 key=key,
                 row=self._row,
                 expected="0 or 1 for every step",
@@ -144,10 +132,9 @@ class StepCheck:
         return flags.reshape(-1).astype(np.bool_)
 
     def _check_columns(self, steps: StepRows) -> None:
-        with self._named():
-            columns = {
-                key: any_column(key, rows) for key, rows in steps.items() if key != TRAJECTORY_END
-            }
+        columns = {
+            key: any_column(key, rows) for key, rows in steps.items() if key != TRAJECTORY_END
+        }
         if self._columns is None:
             self._check_names(columns)
             self._columns = columns
@@ -158,9 +145,8 @@ class StepCheck:
                 if columns.get(key) != self._columns.get(key):
                     before, now = _show(self._columns.get(key)), _show(columns.get(key))
                     raise SourceError(
-                        f"{self.id}: {show_key(key)} changes at row {self._row}: it was {before} "
-                        f"and is now {now}.",
-                        id=self.id,
+                        f"{show_key(key)} changes at row {self._row}: it was {before} and is now "
+                        f"{now}.",
                         key=key,
                         row=self._row,
                         expected=before,
@@ -175,8 +161,7 @@ class StepCheck:
                 problem = "is text, or of dtype object" if is_text_column else "is missing"
                 listed = ", ".join(map(show_key, sorted(columns)))
                 raise SourceError(
-                    f"{self.id}: {show_key(root)} {problem}; expected numbers. Found: {listed}.",
-                    id=self.id,
+                    f"{show_key(root)} {problem}; expected numbers. Found: {listed}.",
                     key=root,
                     expected="numbers",
                     found=listed,
@@ -186,8 +171,7 @@ class StepCheck:
         parents = {key[:depth] for key in columns for depth in range(1, len(key))}
         if clash := parents & (columns.keys() | MADE_BY_THE_CORE):
             raise SourceError(
-                f"{self.id}: {show_key(min(clash))} is both a value and a group of values.",
-                id=self.id,
+                f"{show_key(min(clash))} is both a value and a group of values.",
                 key=min(clash),
             )
         shapes = {key: (column.dtype, column.shape) for key, column in columns.items()}
@@ -195,9 +179,8 @@ class StepCheck:
         after = {key[1:]: shape for key, shape in shapes.items() if key[:2] == NEXT_OBSERVATION}
         if after and after != before:
             raise SourceError(
-                f"{self.id}: next.observation has other parts, shapes or dtypes than observation: "
+                "next.observation has other parts, shapes or dtypes than observation: "
                 f"{after}, not {before}.",
-                id=self.id,
                 key=NEXT_OBSERVATION,
                 expected=before,
                 found=after,
@@ -205,7 +188,7 @@ class StepCheck:
 
 
 def flag_problem(flags: np.ndarray, first: int = 0) -> str:
-    """Return why an array is not 0 or 1 for each step; empty if it is."""
+    """Return why an array is not 0 or 1 for each step; empty for valid flags."""
     # first: the number of its first step.
     if flags.ndim != 1 and flags.shape[1:] != (1,):
         return f"shape {list(flags.shape)}"

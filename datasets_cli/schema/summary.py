@@ -1,8 +1,8 @@
 """The second pass over written rows: episode numbers, trajectory offsets, statistics.
 
-It reads two narrow files, ``next/done`` and ``next/reward``, in chunks, so that its memory does not
-grow with the dataset, and serves rows written in any order. Statistics are merged from block to
-block (Chan, Golub and LeVeque, 1979).
+It reads the files of ``next.done`` and ``next.reward`` in chunks, so its memory does not grow with
+the dataset, and rows may be written in any order. Statistics of blocks are merged as in Chan, Golub
+and LeVeque (1979).
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ CHUNK_ROWS = 1 << 20
 
 @dataclass
 class RunningMoments(Generic[Number]):
-    """Count, mean and squared deviations of what arrived so far."""
+    """Count, mean and squared deviations of the blocks so far."""
 
-    # count: int, or an array that has one for each number.
+    # count: an int, or an array with a count for each column.
 
     mean: Number
     squares: Number
     count: Any = 0
 
     def merge(self, mean: Number, squares: Number, count: Any) -> None:
-        """Add the moments of another block; those of no number are zeros."""
+        """Add the moments of another block; an empty block has zeros."""
         total = self.count + count
         some = np.maximum(total, 1)
         delta = mean - self.mean
-        # Deviations from the common mean: those within each block, and that of the blocks' means.
+        # Deviations from the common mean: within each block, and between the means of the blocks.
         self.squares = self.squares + squares
         self.squares = self.squares + delta * delta * self.count * count / some
         self.mean = self.mean + delta * count / some
@@ -61,16 +61,16 @@ class RunningStatistics:
         if not len(values):
             return
         values = values.astype(np.float64)
-        with np.errstate(all="ignore"):  # NaN and infinity among the numbers are not our error
+        with np.errstate(all="ignore"):  # NaN and infinity are valid numbers here
             mean = float(values.mean())
             squares = float(((values - mean) ** 2).sum())
             self.moments.merge(mean, squares, len(values))
-        # Unlike Python's min and max, numpy's keep a NaN.
+        # numpy propagates NaN; min and max of Python do not.
         self.smallest = float(np.minimum(self.smallest, values.min()))
         self.largest = float(np.maximum(self.largest, values.max()))
 
     def to_json(self) -> dict[str, float | None]:
-        """Return mean, std, min and max; None for what is not finite, as JSON has no NaN."""
+        """Return mean, std, min and max; None replaces NaN and infinity, which JSON lacks."""
         mean, count = self.moments.mean, self.moments.count
         deviation = (self.moments.squares / count) ** 0.5 if count else float("nan")
         values = {"mean": mean, "std": deviation, "min": self.smallest, "max": self.largest}
@@ -86,7 +86,7 @@ def read_column(folder: Path, column: Column) -> Iterator[np.ndarray]:
 
 
 def find_offsets(folder: Path, done: Column, num_rows: int) -> np.ndarray:
-    """Return the trajectory offsets int64 ``[K + 1]`` that the written ``next.done`` gives."""
+    """Return the trajectory offsets int64 ``[K + 1]`` from the written ``next.done``."""
     ends: list[np.ndarray] = []
     row = 0
     for chunk in read_column(folder, done):
@@ -104,7 +104,7 @@ def write_episodes(file: BinaryIO, offsets: np.ndarray) -> None:
 
 def summarise(folder: Path, reward: Column | None, offsets: np.ndarray) -> dict[str, Any]:
     """Return statistics of lengths, rewards and undiscounted returns over all trajectories."""
-    # reward: the `next.reward` column `[N, 1]`, or None for a derived dataset without one.
+    # reward: the column `next.reward` `[N, 1]`, or None for a dataset without rewards.
     # offsets: int64 `[K + 1]`.
     lengths = RunningStatistics()
     lengths.add(lengths_of(offsets))
@@ -116,10 +116,10 @@ def summarise(folder: Path, reward: Column | None, offsets: np.ndarray) -> dict[
     for chunk in read_column(folder, reward):
         values = chunk.reshape(len(chunk)).astype(np.float64)
         rewards.add(values)
-        # The first of these trajectories may have begun, and the last may end, in another chunk.
-        # reduceat adds up from each start to the next.
+        # The first trajectory may begin, and the last may end, in another chunk. reduceat sums from
+        # each start to the next.
         trajectories, starts = runs_within(offsets, row, row + len(values))
-        with np.errstate(all="ignore"):  # infinities of both signs among rewards are not our error
+        with np.errstate(all="ignore"):  # of infinities of both signs
             sums[trajectories] += np.add.reduceat(values, starts)
         row += len(values)
     returns = RunningStatistics()

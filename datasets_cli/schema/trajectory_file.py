@@ -1,7 +1,7 @@
-"""The file of the trajectory table: int64 ``[K + 1]`` as numpy writes it, checked without numpy.
+"""The file of the trajectory table, int64 ``[K + 1]`` as numpy writes it, checked without numpy.
 
-numpy's own reader evaluates the header as a Python literal and reads as much as it says. Here the
-header is one of a kind, and the size follows from the number of trajectories.
+numpy's own reader evaluates the header as a Python literal, and trusts the size in it. Here the
+header has a fixed form, and the size follows from the number of trajectories.
 
     byte 0      x93 NUMPY, version 1.0, 118 bytes of text        10 bytes
     byte 10     {'descr': '<i8', 'fortran_order': False, 'shape': (K + 1,), }, spaces, a line's end

@@ -1,4 +1,4 @@
-"""Nested dicts of leaves, planned once so that filling one per batch costs almost nothing."""
+"""Nested dicts of leaves; a plan makes the dicts of a batch cheap to create."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 from datasets_cli.schema.columns import Key
 
 Tree = dict[str, Any]
-"""``{name: leaf or Tree}``: the content of a TensorDict before it is one."""
+"""``{name: leaf or Tree}``: the content of a TensorDict as plain dicts."""
 
 Slot = tuple[int, str]
-"""Which of a plan's dicts holds a key, and under which name."""
+"""The number of a dict of a plan, and the name in it."""
 
 
 class TreePlan:
-    """Where each key of a fixed set is in a nested dict."""
+    """The place of each key of a fixed set in nested dicts."""
 
     def __init__(self, keys: Iterable[Key]) -> None:
         self._nodes: dict[Key, int] = {(): 0}
         self._links: list[tuple[int, int, str]] = []
         self.slots: dict[Key, Slot] = {}
-        """Which of the dicts that ``new`` gives holds a key, and under which name."""
+        """The slot of each key in the dicts of ``new``."""
         for key in keys:
             for depth in range(1, len(key)):
                 if key[:depth] not in self._nodes:
@@ -48,14 +48,14 @@ def leaves_in(tree: Tree, above: Key = ()) -> Iterator[tuple[Key, Any]]:
 
 
 def entry(tree: Any, key: Key) -> Any:
-    """Return what a nested dict, or a TensorDict, has under a key; None where it has nothing."""
+    """Return the value of a key in a nested dict or a TensorDict, or None."""
     for name in key:
         tree = tree.get(name, None) if tree is not None else None
     return tree
 
 
 def put(tree: Any, key: Key, value: Any) -> None:
-    """Put a leaf into a nested dict, or a TensorDict, under a key."""
+    """Set the value of a key in a nested dict or a TensorDict."""
     if not isinstance(tree, dict):
         tree.set(key, value)
         return
@@ -65,7 +65,7 @@ def put(tree: Any, key: Key, value: Any) -> None:
 
 
 def grow_tree(leaves: Mapping[Key, Any]) -> Tree:
-    """Return the nested dict of some leaves."""
+    """Return leaves as a nested dict."""
     plan = TreePlan(leaves)
     nodes = plan.new()
     for key, leaf in leaves.items():

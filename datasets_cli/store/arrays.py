@@ -1,4 +1,4 @@
-"""Opening a committed dataset as numpy's arrays, without torch; all that it returns are copies."""
+"""Opens a committed dataset as numpy arrays, without torch; returned arrays are copies."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
     from datasets_cli.store.selection import Selection
 
 Columns = dict[Key, np.ndarray]
-"""Rows ``[n, *shape]`` by key; see ``element_types`` for what numpy does not have."""
+"""Rows ``[n, *shape]`` by key; see ``element_types`` for dtypes that numpy lacks."""
 
 
 def plain_numbers(rows: np.ndarray) -> np.ndarray | None:
-    """Return the numbers of rows; None for dtypes that pack two numbers into a byte."""
+    """Return rows in a dtype that numpy computes with; None for two numbers packed in a byte."""
     if rows.dtype.names is None:
         return rows
     (name,) = rows.dtype.names
     if name == "bfloat16":  # the upper half of a float32
         wide: np.ndarray = np.left_shift(rows[name], 16, dtype=np.uint32)
         return wide.view(np.float32)
-    from datasets_cli.schema.bits import widened  # with torch, which knows the rarer types
+    from datasets_cli.schema.bits import widened  # imports torch, which has the rarer dtypes
 
     return widened(rows)
 
 
 class ArrayRows(Protocol):
-    """Some columns of a dataset, read as numpy's arrays."""
+    """The rows of some columns, as numpy arrays."""
 
     def run(self, start: int, stop: int) -> Columns:
         """Return copies of the rows ``start`` to ``stop - 1``."""
@@ -55,7 +55,7 @@ class ArrayRows(Protocol):
 
 
 class ArraySource:
-    """A dataset, or a view of one, whose rows are read as numpy's arrays. Nothing here writes."""
+    """A dataset or a view whose rows are read as numpy arrays; read-only."""
 
     selection: Selection | None = None
 
@@ -91,11 +91,11 @@ class ArraySource:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of the numbers of a row that are read."""
+        """Bytes of the numeric columns of one row."""
         return sum(column.row_bytes for column in self._manifest.columns)
 
     def arrays_of(self, keys: frozenset[Key]) -> ArrayRows:
-        """Return the rows with only these columns; no other is read."""
+        """Return the rows of only these columns; text has the dtype object."""
         raise NotImplementedError
 
 
@@ -116,7 +116,7 @@ class DatasetArrays(ArraySource):
         }
 
     def arrays_of(self, keys: frozenset[Key]) -> ArrayRows:
-        """Return the rows with only these columns; no other is read. Text is objects."""
+        """Return the rows of only these columns; text has the dtype object."""
         if self.texts and (texts := keys.intersection(self.texts.keys)):
             return _RowsWithText(self.arrays_of(keys - texts), self.texts, texts)
         if self._manifest.layout == "compact":
@@ -130,19 +130,19 @@ class DatasetArrays(ArraySource):
         return _LeafRows(arrays, len(self))
 
     def forget_pages(self) -> None:
-        """Release the pages of the files from this process's memory; they can be read again."""
+        """Release the mapped pages from this process's memory; they can be read again."""
         for array in self._arrays.values():
             forget_pages(array)
 
     def read_ends(self) -> None:
-        """Read the offsets of trajectories, and the first and the last row, to find damage."""
-        # The digests prove every byte. Any bytes are numbers, but offsets may be wrong.
+        """Read the offsets of trajectories, and the first and the last row, to detect damage."""
+        # For offsets that were wrong when they were written: the digests match them.
         assert len(self._starts), "reading checks them"
         rows = np.array([0, len(self) - 1])
         self.arrays_of(frozenset(column.key for column in self._manifest.all_columns)).gather(rows)
 
     def _mapped_files(self, record: Record) -> list[tuple[str, np.dtype, tuple[int, ...]]]:
-        """Return name, dtype and shape of each file of numbers, without frames."""
+        """Return the name, dtype and shape of each file of numbers; frames are not mapped here."""
         num_rows, num_records = len(self), record.num_records
         if self._manifest.layout == "compact":
             row_map = ROW_MAP, np.dtype(row_map_dtype(num_records)), (num_rows,)
@@ -164,7 +164,7 @@ def open_arrays(folder: Path) -> DatasetArrays:
 
 
 class TreeRows:
-    """Columns that are read as nested dicts: of the ``compact`` layout, or with torch."""
+    """Columns from a reader of nested dicts: of the ``compact`` layout, or with torch."""
 
     def __init__(
         self, rows: Any, array_of: Callable = np.asarray, index_of: Callable = np.asarray
@@ -181,7 +181,7 @@ class TreeRows:
 
 
 class _RowsWithText:
-    """Columns of numbers, and of text beside them."""
+    """Columns of numbers and of text."""
 
     def __init__(self, rows: ArrayRows, texts: TextRows, keys: frozenset[Key]) -> None:
         self._rows, self._texts, self._keys = rows, texts, keys

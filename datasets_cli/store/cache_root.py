@@ -1,20 +1,20 @@
 """The folders of the cache root.
 
 <root>/datasets/<family>/<name…>/    committed datasets; one exists exactly when its manifest does
-<root>/downloads/<family>/<name…>/   raw files, removed after the commit unless asked otherwise
-<root>/downloads/recorded/<name…>/   episodes that are recorded, until the commit
-<root>/downloads/recorded/.<name>.recorded/    the same after it, until they are deleted
+<root>/downloads/<family>/<name…>/   raw files, deleted after the commit by default
+<root>/downloads/recorded/<name…>/   recorded episodes, until the commit
+<root>/downloads/recorded/.<name>.recorded/    recorded episodes after it, until they are deleted
 <root>/tmp/<slug>-<owner>/           a dataset that is being written (``sources/new_files.py``)
 <root>/tmp/trash-<slug>-<owner>/     a dataset that is being replaced or deleted
-<root>/locks/<slug>.lock             one lock per id, while it is held (saves work; not needed)
+<root>/locks/<slug>.lock             one lock per id, while it is held (optional: it saves work)
 <root>/catalogue/                    cached remote catalogues
 <root>/tables/<content>/             tables computed of a committed dataset
 
 <folder>/.<name>.<plan>.partial/     an unfinished run of preprocess into <folder>/<name>
 <folder>/.<name>.lock                the lock of that folder, while it is held
 
-A committed dataset is never written again. Its tables are found by its content, so that every
-layout shares them; if the root is read-only, they are in the user's cache.
+A committed dataset is never modified. Its tables are named by its content, so all layouts share
+them; for a read-only root they are in the user's cache.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _RUN = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial")
 _TRASH = "trash-"
 _RECORDED = ".recorded"
 RECORDING = "recording.json"
-"""The file in the folder of a recording that describes it."""
+"""The description of a recording, in its folder."""
 _STEM = re.compile(rf"({_TRASH})?(.+\.[0-9a-f]{{8}})")
 
 
@@ -57,7 +57,7 @@ class CacheRoot:
     """The folders below one cache root. No method creates them."""
 
     path: Path
-    apart: Path | None = None  # the folder of tables for a user who only reads the root
+    apart: Path | None = None  # a separate folder of tables, for a root that is only read
 
     def dataset(self, id: str) -> Path:
         """Return the folder of a committed dataset."""
@@ -68,12 +68,12 @@ class CacheRoot:
         return self.path / "downloads" / check_id(id)
 
     def recorded(self, id: str) -> Path:
-        """Return the folder of episodes that are committed, until it is deleted."""
+        """Return the folder of committed episodes that are not yet deleted."""
         work = self.downloads(id)
         return work.with_name(f".{work.name}{_RECORDED}")
 
     def recordings(self) -> list[tuple[str, Path]]:
-        """Return the recordings that have not ended: the id of each, its folder."""
+        """Return the id and the folder of each unfinished recording."""
         top = self.path / "downloads"
         plans = (plan.parent for plan in (top / "recorded").rglob(RECORDING))
         done = (top / "recorded").rglob(f".*{_RECORDED}")
@@ -91,46 +91,46 @@ class CacheRoot:
         return self.path / "catalogue" / f"{check_id(family)}.json"
 
     def tables(self, content: str) -> Path:
-        """Return the folder that tables and statistics of data with this identity go to."""
+        """Return the folder for new tables of data with this identity."""
         return self.tables_to_read(content)[0]
 
     def tables_to_read(self, content: str) -> tuple[Path, ...]:
-        """Return the folders of tables of data with this identity; new tables go to the first."""
-        # Both are read: the root may have been writable at another time, or for another user.
-        own = self.path / "tables" / content
-        users = platformdirs.user_cache_path("rlds") / "tables" / content
-        existing = next(folder for folder in (own, *own.parents) if folder.exists())
-        kept = (own, users) if os.access(existing, os.W_OK) else (users, own)
-        return kept if self.apart is None else (self.apart / content, *kept)
+        """Return the folders with tables of data with this identity; the first is for new ones."""
+        # Both are read: the root may have been writable earlier, or for another user.
+        shared = self.path / "tables" / content
+        private = platformdirs.user_cache_path("rlds") / "tables" / content
+        existing = next(folder for folder in (shared, *shared.parents) if folder.exists())
+        folders = (shared, private) if os.access(existing, os.W_OK) else (private, shared)
+        return folders if self.apart is None else (self.apart / content, *folders)
 
     def new_staging(self, id: str) -> Path:
-        """Return a new folder name, on the same disk, for a copy of this id to be written."""
+        """Return a new folder name, on the same disk, for writing a copy of this id."""
         return self.path / "tmp" / temporary_name(_slug(id))
 
     def new_trash(self, id: str) -> Path:
-        """Return a new folder name, on the same disk, for a dataset that is to go."""
+        """Return a new folder name, on the same disk, for deleting a copy of this id."""
         return self.path / "tmp" / temporary_name(f"{_TRASH}{_slug(id)}")
 
     def staged(self, id: str = "") -> list[Path]:
-        """Return what processes that have ended left of copies of this id, or of any."""
+        """Return the unfinished copies of this id, or of any id, whose process has ended."""
         return [folder for folder, is_used in self.staging(id) if not is_used]
 
     def staging(self, id: str = "") -> list[tuple[Path, bool]]:
-        """Return the copies of this id, or of any, that are not committed; each may be in use."""
-        # The lock of the id proves nothing: on some file systems locks do not work.
+        """Return the unfinished copies of this id, or of any id, and whether each is in use."""
+        # The lock of the id proves nothing: locks do not work on some file systems.
         return [(folder, not is_abandoned(folder)) for folder in self._temporary(None, id)]
 
     def ids_of_work(self, known: Iterable[str]) -> dict[str, str]:
-        """Return ids by the prefix of the names of their locks and temporary folders."""
+        """Return the ids by the slugs in the names of their locks and temporary folders."""
         return {_slug(id): id for id in known}
 
     def trashed(self, id: str = "") -> list[Path]:
-        """Return earlier copies of this id, or of any, that a killed run left in the trash."""
+        """Return the copies of this id, or of any id, that a killed run left in the trash."""
         return self._temporary(_TRASH, id)
 
     def partial_runs(self) -> list[tuple[str, Path]]:
-        """Return the unfinished runs of ``preprocess``: the id of the result, and the folder."""
-        # Folders with other names, and links, do not belong to `preprocess`.
+        """Return the id of the result and the folder of each unfinished run of ``preprocess``."""
+        # Links, and folders with other names, do not belong to `preprocess`.
         top = self.path / "datasets"
         runs = []
         for folder in sorted(paths_below(top)):
@@ -141,7 +141,7 @@ class CacheRoot:
         return runs
 
     def _temporary(self, prefix: str | None, id: str) -> list[Path]:
-        # The root may be a folder that has a tmp of somebody else's, as / has.
+        # The root may be a folder whose tmp belongs to others, such as /.
         named = ((path, _STEM.fullmatch(stem_of(path))) for path in (self.path / "tmp").glob("*"))
         slug = _slug(id) if id else ""
         return sorted(
@@ -149,13 +149,13 @@ class CacheRoot:
         )
 
     def check_apart(self, id: str) -> None:
-        """Check that no installed dataset is within the folder of an id, or around it."""
+        """Check that no installed dataset is inside the folder of an id, or contains it."""
         folder, top = self.dataset(id), self.path / "datasets"
         around = [each for each in folder.parents if top in each.parents and has_manifest(each)]
         within = [] if has_manifest(folder) else _dataset_folders(folder)
         for other in (*around, *within):
             raise UsageError(
-                f"{id} and the installed {other.relative_to(top).as_posix()} would be nested: "
+                f"{id} and the installed {other.relative_to(top).as_posix()} cannot be nested: "
                 "deleting or replacing one would affect both.",
                 id=id,
                 found=other.relative_to(top).as_posix(),
@@ -170,7 +170,7 @@ class CacheRoot:
             try:
                 yield check_id(id)
             except UsageError:
-                logger.warning("%s has a manifest, but its name cannot be a dataset's.", folder)
+                logger.warning("%s has a manifest, but its name is not a dataset id.", folder)
 
 
 def dest_of(folder: Path) -> Path | None:
@@ -187,7 +187,7 @@ def runs_to(dest: Path) -> list[Path]:
 
 
 def lock_of(dest: Path) -> Path:
-    """Return the lock file of a destination, the same for all processes that can write there."""
+    """Return the lock file of a destination, the same for all processes that write there."""
     return dest.parent / f".{dest.name}.lock"
 
 
@@ -207,18 +207,20 @@ def check_id(id: str) -> str:
         refuse_id(id)
     if _GLOB.search(id):
         raise UsageError(
-            f"{id!r} is a glob, and one id is needed here.",
+            f"{id!r} is a glob. Expected one id.",
             argument="id",
+            expected="one id",
             found=id,
-            advice=f"Give one id; rlds list {id!r} shows them.",
+            advice=f"Run: rlds list {id!r}",
         )
     if not _ID.fullmatch(id) or len(id) > 600:
         raise UsageError(
-            f"{id!r} cannot be a dataset id. An id is family/name, each part made of letters, "
-            "digits and . _ - + = @ ~, and starting with a letter, a digit or _."
-            f"{folder_advice(id)}",
+            f"{id!r} is not a dataset id. Expected family/name, with letters, digits and "
+            ". _ - + = @ ~ in each part, and a letter, a digit or _ as its first character.",
             argument="id",
+            expected="family/name",
             found=id,
+            advice=folder_advice(id),
         )
     return id
 
@@ -230,19 +232,21 @@ def folder_advice(id: str) -> str:
     if has_manifest(Path(id)):
         shown = id if id[0] in "/." else f"./{id}"
         return (
-            f" That folder is a dataset: in Python, ExperienceReplay({shown!r}) opens it, and "
-            "a copy of it at ROOT/datasets/ID is installed."
+            f"That folder is a dataset: ExperienceReplay({shown!r}) opens it in Python. To "
+            "install it, copy it to ROOT/datasets/ID."
         )
     if Path(id, "datasets").is_dir():
-        return f" Datasets in that folder are found by their id and {argument('root', repr(id))}."
+        return (
+            f"Pass {argument('root', repr(id))} to find the datasets in that folder by their ids."
+        )
     return (
-        f" {argument('root')} names the folder that datasets are installed in, "
-        f"{argument('source')} one with a publisher's raw files; what dumps() wrote, loads() reads."
+        f"{argument('root')} is for the folder of installed datasets, {argument('source')} for a "
+        "folder of a publisher's raw files. loads() reads the files of dumps()."
     )
 
 
 def is_id(text: str) -> bool:
-    """Return whether a text can be a dataset's id."""
+    """Return whether a text is a valid dataset id."""
     try:
         return bool(check_id(text))
     except UsageError:
@@ -261,8 +265,8 @@ def _slug(id: str) -> str:
 
 
 def has_manifest(folder: Path) -> bool:
-    """Return whether a folder is a dataset: it contains an entry of a manifest's name."""
-    # If that is a folder, a pipe or a broken link, the dataset is damaged.
+    """Return whether a folder is a dataset: it has an entry ``manifest.json`` of any kind."""
+    # If that entry is a folder, a pipe or a broken link, the dataset is damaged.
     return os.path.lexists(folder / MANIFEST_FILENAME)
 
 
@@ -271,14 +275,14 @@ def _dataset_folders(folder: Path) -> Iterator[Path]:
         yield folder
         return  # datasets do not nest
     try:
-        # Hidden folders are work under way.
+        # Hidden folders are unfinished work.
         entries = sorted(entry for entry in folder.iterdir() if entry.name[0] != ".")
     except (FileNotFoundError, NotADirectoryError):
         if link := broken_link(folder):
-            logger.warning("%s; what was there is left out.", link)
+            logger.warning("%s and is skipped.", link)
         return
-    except OSError as error:  # it must not hide the others
-        logger.warning("%s cannot be read (%s) and is left out.", folder, error.strerror)
+    except OSError as error:  # the rest is still listed
+        logger.warning("%s cannot be read (%s) and is skipped.", folder, error.strerror)
         return
     for entry in entries:
         yield from _dataset_folders(entry)

@@ -1,7 +1,7 @@
-"""Checking an installed dataset against its manifest, without opening its data.
+"""Checks an installed dataset against its manifest, without opening its data.
 
-The manifest is not trusted either: its entries are first checked against each other, before a file
-is mapped by its numbers. A file that it does not list is never opened.
+The manifest is untrusted, too: its entries are checked against each other before files are mapped
+by its numbers. Files that it does not list are never opened.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from datasets_cli.core.checked_json import decode
+from datasets_cli.core.checked_json import WrongValue, decode
 from datasets_cli.core.system_errors import damaged
 from datasets_cli.schema.texts import OFFSETS_FILENAME, VALUES_FILENAME
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
@@ -34,9 +34,8 @@ _VOCABULARY = (VALUES_FILENAME, OFFSETS_FILENAME)
 
 def check_sizes(folder: Path, manifest: Manifest) -> Record:
     """Check that every file is a regular file inside the folder, of exactly the right size."""
-    # The right size is that in the manifest, and that of its columns. Costs one `lstat` a file.
-    # tensordict's own loader drops a missing leaf, extends a short one with zeros and follows
-    # symbolic links.
+    # A size must match the manifest and the columns. One `lstat` for each file. (tensordict's
+    # loader skips missing leaves, pads short ones with zeros and follows symbolic links.)
     record = check_entries(folder, manifest)
     needed = _sizes_needed(manifest, record)
     problems = [*_differences(str(folder), manifest)]
@@ -62,7 +61,7 @@ def check_digests(folder: Path, manifest: Manifest) -> Record:
         except FileNotFoundError:  # deleted after its size was compared
             raise
         except OSError as error:
-            problems.append(f"{name}: it cannot be read ({error.strerror or error})")
+            problems.append(f"{name}: cannot be read ({error.strerror or error})")
             continue
         if digest != entry["sha256"]:
             problems.append(f"{name}: expected sha256 {entry['sha256']}, found {digest}")
@@ -71,26 +70,24 @@ def check_digests(folder: Path, manifest: Manifest) -> Record:
 
 
 def check_entries(folder: Path, manifest: Manifest) -> Record:
-    """Check that the entries of a manifest agree; return its record, empty for ``ted``."""
-    # The type of each entry was checked when the manifest was read.
+    """Check the entries of a manifest against each other; return its record, empty for ``ted``."""
+    # `read_manifest` has checked the types.
     try:
         if not 1 <= manifest.num_trajectories <= manifest.num_transitions:
-            raise ValueError(
-                f"num_trajectories: expected 1 to the {manifest.num_transitions} transitions, "
-                f"found {manifest.num_trajectories}"
-            )
+            expected = f"1 to {manifest.num_transitions}, the number of transitions"
+            raise WrongValue("num_trajectories", expected, manifest.num_trajectories)
         if manifest.layout == "ted":
             return NO_RECORD
         record = decode(Record, manifest.record, "record")
         check_record(record, manifest.columns, manifest.num_transitions, manifest.num_trajectories)
-    except ValueError as error:
-        problem = f"The manifest of {manifest.id} does not describe a dataset: {error}"
-        raise damaged(folder, problem) from error
+    except WrongValue as error:
+        problem = f"The manifest of {manifest.id} contradicts itself: {error}"
+        raise damaged(folder, problem, id=manifest.id, **error.details) from error
     return record
 
 
 def _sizes_needed(manifest: Manifest, record: Record) -> dict[str, int]:
-    """Return the bytes that each file must have for its columns to be mapped."""
+    """Return the size of each file according to its columns."""
     num_rows = manifest.num_transitions
     known = {TRAJECTORIES: table_bytes(manifest.num_trajectories)}
     known |= {text.filename: text.codes.row_bytes * num_rows for text in manifest.texts}
@@ -103,10 +100,10 @@ def _sizes_needed(manifest: Manifest, record: Record) -> dict[str, int]:
 
 def _unlisted(folder: Path, manifest: Manifest, record: Record) -> Iterator[str]:
     """Yield the problems of frame files that the manifest does not list."""
-    # They are not opened. A regular file is ignored; any other kind was put there on purpose.
+    # They are not opened. A regular file is ignored; any other kind is an attack.
     for field in record.frames:
         if field.filename not in manifest.files:
-            yield f"{field.filename}: is not listed, and the frames are in it"
+            yield f"{field.filename}: is not listed, but contains the frames"
         if field.dictionary not in manifest.files:
             status = _look_at(folder / field.dictionary)
             if status and not stat.S_ISREG(status.st_mode):
@@ -114,13 +111,13 @@ def _unlisted(folder: Path, manifest: Manifest, record: Record) -> Iterator[str]
 
 
 def _problems_of_text(manifest: Manifest) -> list[str]:
-    """Return the problems of the vocabulary, whose number of values no column gives."""
+    """Return the problems of the vocabulary, whose number of values is not in the manifest."""
     if not manifest.texts:
         return []
     problems = [f"{name}: is not listed" for name in _VOCABULARY if name not in manifest.files]
     size = manifest.files.get(OFFSETS_FILENAME, {"bytes": 8})["bytes"]
     if size < 8 or size % 8:
-        problems.append(f"{OFFSETS_FILENAME}: expected 8 bytes a value and 8 more, found {size}")
+        problems.append(f"{OFFSETS_FILENAME}: expected a multiple of 8 bytes, found {size}")
     return problems
 
 
@@ -163,7 +160,7 @@ def _look_at(path: Path | str) -> os.stat_result | None:
     except OSError as error:
         if error.errno not in _NO_SUCH:
             raise
-    except ValueError:  # a null byte, or half of a surrogate pair: no file has such a name
+    except ValueError:  # a file name cannot have a null byte or half of a surrogate pair
         pass
     return None
 
@@ -176,11 +173,11 @@ def _raise_problems(folder: Path, manifest: Manifest, problems: list[str]) -> No
 
 
 def folder_size(folder: Path, *, with_unfinished: bool = True) -> int:
-    """Return the bytes of a file, or of the files below a folder; 0 if it does not exist."""
+    """Return the size in bytes of a file or of all files below a folder; 0 if it is missing."""
     size = 0
     for path in (folder, *paths_below(folder)):
         if with_unfinished or not stem_of(path):
-            with suppress(FileNotFoundError):  # others may be writing there
+            with suppress(FileNotFoundError):  # other processes may be writing there
                 entry = path.lstat()
                 size += 0 if stat.S_ISDIR(entry.st_mode) else entry.st_size
     return size

@@ -1,10 +1,10 @@
-"""Committing and deleting a dataset, so that a reader never sees half of one.
+"""Commits and deletes datasets atomically: a reader never sees an incomplete dataset.
 
 A dataset exists exactly when its manifest does. The manifest is written last, all files are flushed
 to the disk, and one rename on the same disk makes the folder visible. A rename cannot replace a
-folder with files, so a replacement is two renames, with the old copy in the trash between them. The
-next run repairs one that was killed there (``restore``). A reader reads one of the two
-copies (``read_one_copy``).
+folder with files, so a replacement is two renames, with the old copy in the trash between them. If
+a run is killed between them, the next run restores the old copy (``restore``). A reader reads one
+of the two copies (``read_one_copy``).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from datasets_cli.store.tables import remove_tables
 Result = TypeVar("Result")
 
 Identity = tuple[int, int] | None
-"""Identifies a folder, also after another folder has taken its name; None for no folder."""
+"""Identifies a folder even if another folder takes its name; None for a missing folder."""
 
 TRIES = 10
-"""How often a folder is read if it is replaced while it is read."""
+"""How often a folder is read again if it is replaced during the read."""
 
 
 def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool = True) -> bool:
@@ -43,7 +43,7 @@ def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool 
         is_committed = commit_folder(staging, target, manifest, trash if replace else None)
         if not is_committed and not has_manifest(target):
             raise NotWritable(
-                f"{target} is not a dataset; {manifest.id} is installed in a folder of this name.",
+                f"{target} exists and is not a dataset; {manifest.id} is installed in this folder.",
                 id=manifest.id,
                 path=target,
                 advice=f"Move it away; {argument('force', 'True')} deletes it.",
@@ -55,8 +55,8 @@ def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool 
 
 
 def discard(root: CacheRoot, trash: Path, new: Manifest) -> None:
-    """Delete a replaced copy, and the tables about its data unless the new data are the same."""
-    # The replaced copy is the one in the trash, even if it is not the one of the call's start.
+    """Delete a replaced copy and its tables; identical data keep their tables."""
+    # Another process may have replaced the copy since the call began: read the one in the trash.
     with suppress(OSError, RldsError):
         if (content := read_manifest(trash).content) != new.content:
             remove_tables(root, content)
@@ -89,7 +89,7 @@ def _one_disk(folder: Path, target: Path) -> Iterator[None]:
 
 
 def check_place(root: CacheRoot, id: str) -> None:
-    """Check that a dataset can later be renamed to its folder, and that no other one is there."""
+    """Check, before a dataset is written, that it can later be renamed to its folder."""
     root.check_apart(id)
     folders = (root.new_staging(id).parent, root.dataset(id).parent)
     existing = [next(each for each in (f, *f.parents) if each.exists()) for f in folders]
@@ -99,17 +99,17 @@ def check_place(root: CacheRoot, id: str) -> None:
 
 def _two_disks(here: Path, there: Path) -> NotWritable:
     return NotWritable(
-        f"{here} and {there} are on different disks, or one is in a layer of a container's image. "
-        "A dataset is installed and deleted by one rename.",
+        f"{here} and {there} are on different disks, or one is in a layer of a container image. "
+        "Datasets are installed and deleted by a rename.",
         path=there,
         found=str(here),
-        advice="Put the whole cache root on one disk: link or mount it, and no folder below it but "
-        f"downloads; {ROOT} names it.",
+        advice="Put the whole cache root on one disk: link or mount the root itself, and of the "
+        f"folders below it only downloads. {ROOT} sets the root.",
     )
 
 
 def remove(root: CacheRoot, id: str) -> None:
-    """Delete a dataset: first by a rename, so that no reader sees half of it."""
+    """Delete a dataset: a rename hides it from readers first."""
     target, trash = root.dataset(id), root.new_trash(id)
     make_folder(trash.parent)
     with _one_disk(target, trash):
@@ -120,7 +120,7 @@ def remove(root: CacheRoot, id: str) -> None:
 
 
 def restore(root: CacheRoot, id: str) -> None:
-    """Repair the state after killed runs: restore a replaced copy, sweep stagings and trash."""
+    """Clean up after killed runs: restore a replaced copy, delete stagings and trash."""
     # The caller holds the lock of `id`.
     for trash in root.trashed(id):
         if has_manifest(trash) and not root.dataset(id).exists():
@@ -131,8 +131,8 @@ def restore(root: CacheRoot, id: str) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Delete a folder if it exists, its manifest first: half of a copy is never restored."""
-    if not folder.is_symlink():  # whose target stays
+    """Delete a folder if it exists, its manifest first: an incomplete copy is never restored."""
+    if not folder.is_symlink():  # the target of a link stays
         with suppress(OSError):
             (folder / MANIFEST_FILENAME).unlink()
     delete(folder)
@@ -150,8 +150,8 @@ def remove_empty_parents(folder: Path, top: Path) -> None:
 
 
 def read_one_copy(folder: Path, read: Callable[[], Result]) -> Result:
-    """Return the result of a function that reads a folder, all of it from one copy."""
-    # A replacement is two renames: without this, one copy's manifest could meet another's files.
+    """Call a function that reads a folder, again if the folder is replaced meanwhile."""
+    # Otherwise the manifest of one copy could be combined with the files of another.
     for _ in range(TRIES):
         before = identity(folder)
         try:
@@ -168,12 +168,12 @@ def read_one_copy(folder: Path, read: Callable[[], Result]) -> Result:
     raise DamagedDataset(
         f"{folder} was replaced {TRIES} times while it was read.",
         path=folder,
-        advice="Wait for the process that replaces it.",
+        advice="Wait for the process that replaces it, and run again.",
     )
 
 
 def check_same(root: CacheRoot, id: str, copy: Identity) -> None:
-    """Check that an id, whose lock is held, has the same copy as when the call began."""
+    """Check that a dataset was not replaced since the call began; the caller holds its lock."""
     if identity(root.dataset(id)) != copy:
         raise LockedError(
             f"Another process has replaced or deleted {id} since this call began. Nothing was "
@@ -190,4 +190,4 @@ def identity(folder: Path) -> Identity:
         status = folder.stat()
     except OSError:
         return None
-    return status.st_ino, status.st_ctime_ns  # the inode of a deleted folder is used again
+    return status.st_ino, status.st_ctime_ns  # inodes of deleted folders are reused

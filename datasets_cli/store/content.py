@@ -1,16 +1,14 @@
 """The identity of a dataset's data, equal for every layout, mirror and machine.
 
-The identity of a recipe's dataset contains everything that determines its values: the recipe and
-its version, the successor rule and its version, and the names and sha256 of the publisher's files.
-Your own data has the sha256 of its columns instead, which ``--map`` selects. Files that only
-describe the data change without it; entries of the metadata stand for them. The identity of a
-derived dataset contains its parent, the function, its arguments and the seed. Both contain the id,
-the schema, and the numbers of rows and trajectories, so that two programs that convert differently
-never give one identity to different data.
+The identity of a published dataset covers everything that determines its values: the recipe and its
+version, the successor rule and its version, and the names and sha256 of the publisher's files. For
+your own data it covers the sha256 of the columns that ``--map`` selects. Files that only describe
+the data do not count; entries of the metadata represent them. The identity of a derived dataset
+covers its parent, the function, its arguments and the seed. All cover the id, the schema, and the
+numbers of rows and trajectories: programs that convert differently get different identities.
 
-The options of a variant are in its id, in one spelling (``Pong/5~ckpt0-5``). Left out is whatever
-differs between downloads: addresses, validators of servers, checks, folders, and texts of the
-publisher.
+The options of a variant are in its id, in one spelling (``Pong/5~ckpt0-5``). URLs, validators of
+servers, checks, folders and texts of the publisher differ between downloads, and do not count.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ def content_of(
 def recipe_origin(
     recipe: Origin, successors: Origin, resources: Iterable[Origin], metadata: Origin
 ) -> Origin:
-    """Return the origin of a dataset that a recipe reads from a publisher's files."""
+    """Return the origin of a dataset from a publisher's files."""
     files = (file for file in resources if not file.get("describes"))
     origin = {
         "recipe_version": recipe.get("version"),
@@ -63,7 +61,7 @@ def recipe_origin(
 
 
 def source_digest(file: Origin) -> str | None:
-    """Return the sha256 that identifies a source: of the columns that were read, else of bytes."""
+    """Return the sha256 that identifies a source: of the columns read, or of the whole file."""
     return file.get("columns_sha256") or file.get("sha256")
 
 

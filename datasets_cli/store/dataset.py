@@ -1,4 +1,4 @@
-"""Opening a committed dataset: mapped read-only; every tensor it returns is a copy."""
+"""Opens a committed dataset with torch: mapped read-only; returned tensors are copies."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ from datasets_cli.store.previous_reward import (
 from datasets_cli.store.selection import SelectedRowMap, SelectedRows, SelectedTexts, Selection
 from datasets_cli.store.text_rows import TextRows
 
-TEXT_BYTES = 1 << 10  # memory of tensordict's objects for each text of a batch
+TEXT_BYTES = 1 << 10  # of the tensordict objects for one text of a batch
 PACKAGE = __name__.partition(".")[0]
 
 
 Accept = Callable[[Manifest], None]
-"""Raises an error if the manifest is of another dataset than the caller's."""
+"""Raises an error if the manifest belongs to another dataset than the caller expects."""
 
 
 class Dataset(ArraySource):
-    """The rows of one committed dataset, or of a selection of them. Nothing here writes."""
+    """The rows of a committed dataset, or a selection of them; read-only."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Dataset(ArraySource):
             self._columns = with_previous_reward(self._columns)
         self.device_options = device_options
         self._files = MappedFiles(folder, manifest.files, device_options.storage_device)
-        self._whole: Dataset | None = None  # not self: a reference cycle would keep files mapped
+        self._whole: Dataset | None = None  # not self: a cycle would keep the files mapped
         self._row_map: SelectedRowMap | None = None
         self.texts: TextRows | SelectedTexts | None = None
         known = [each.key for each in self._columns] + [each.key for each in manifest.texts]
@@ -95,7 +95,10 @@ class Dataset(ArraySource):
         """Check that each chosen key has columns, and that one of them contains numbers."""
         for each in self.chosen or ():
             if not any(key[: len(each)] == each for key in self.keys):
-                raise UnknownKey(f"columns: {self._missing(each)}", argument="columns", key=each)
+                error = self._missing(each)
+                error.argument = "columns"
+                error.prepend("columns: ")
+                raise error
         if not self.columns_read:
             raise UsageError(
                 f"columns does not name a numeric column of {self.id}. Expected one or more "
@@ -106,12 +109,11 @@ class Dataset(ArraySource):
             )
 
     def select(self, selection: Selection) -> Dataset:
-        """Return the rows of a selection as a dataset, with the same files and manifest."""
-        # The numbers of rows and trajectories are the selection's.
+        """Return a selection as a dataset with the same files and manifest."""
         manifest = self._manifest
         if selection.content != manifest.content:
             raise WrongState(
-                f"The view is of a dataset with content {selection.content[:16]}; {manifest.id} is "
+                f"The view belongs to content {selection.content[:16]}, but {manifest.id} is "
                 f"installed with content {manifest.content[:16]}.",
                 id=manifest.id,
                 expected=selection.content,
@@ -131,11 +133,11 @@ class Dataset(ArraySource):
 
     @property
     def whole(self) -> Dataset:
-        """The dataset of all rows; itself if it is not a selection."""
+        """The dataset of all rows; this object if it is not a selection."""
         return self if self._whole is None else self._whole
 
     def warn_if_unverified(self) -> None:
-        """Warn that the dataset is unverified, at the line outside this package that opened it."""
+        """Warn if the dataset is unverified, at the caller's line outside this package."""
         warn_if_unverified(self._manifest)
 
     def __len__(self) -> int:
@@ -148,14 +150,14 @@ class Dataset(ArraySource):
 
     @cached_property
     def row_bytes(self) -> int:
-        """Bytes of the numeric columns of a row that are read."""
+        """Bytes of one row in the numeric columns that are read."""
         return sum([column.row_bytes for column in self.columns_read])
 
     def columns(self, key: Key) -> dict[Key, torch.Tensor]:
         """Return copies of all rows of a leaf, or of every leaf below a key, without text."""
         wanted = [c for c in self.columns_read if c.key[: len(key)] == key]
         if not wanted:
-            raise UnknownKey(self._missing(key), key=key)
+            raise self._missing(key)
         check_memory(sum(column.row_bytes for column in wanted) * len(self), self.id)
         rows = self.rows_of(frozenset(column.key for column in wanted))
         whole = {
@@ -171,27 +173,30 @@ class Dataset(ArraySource):
         return whole
 
     def blocks(self) -> Iterator[Columns]:
-        """Yield all rows in order, in bounded runs, as numpy columns without text."""
+        """Yield all rows in order, in bounded blocks of numpy columns without text."""
         rows = TreeRows(self._rows, to_array, torch.from_numpy)
         step = rows_per_block(self.row_bytes)
         for start in range(0, len(self), step):
             yield rows.run(start, min(start + step, len(self)))
 
     def arrays_of(self, keys: frozenset[Key]) -> ArrayRows:
-        """Return the rows with only these leaves, as numpy arrays; no other leaf is read."""
+        """Return the rows of only these leaves, as numpy arrays."""
         return TreeRows(self.rows_of(keys), to_array, torch.from_numpy)
 
-    def _missing(self, key: Key) -> str:
-        """Return the reason why no column is read at or below a key."""
-        manifest, id = self._manifest, self.id
-        if any(text.key[: len(key)] == key for text in manifest.texts):
-            return f"{show_key(key)} of {id} is text. Pass text=True to read it."
-        if any(column.key[: len(key)] == key for column in self._columns):
-            return f"{show_key(key)} of {id} is not read. Add it to columns=."
-        refuse_missing_reward(key, "this call", id)
-        nested = key_in((column.key for column in self._columns), key)
-        hint = f" Write {nested}." if nested != key else ""
-        return f"{id} has no {show_key(key)}.{hint} It has: {self._known()}"
+    def _missing(self, key: Key) -> UnknownKey:
+        """Return the error of a key without columns, or whose columns are not read."""
+        id, name, expected, advice = self.id, show_key(key), None, None
+        if any(text.key[: len(key)] == key for text in self._manifest.texts):
+            problem, advice = f"{name} of {id} is text.", "Pass text=True to read it."
+        elif any(column.key[: len(key)] == key for column in self._columns):
+            problem, advice = f"{name} of {id} is not read.", "Add it to columns=."
+        else:
+            refuse_missing_reward(key, "this call", id)
+            expected = self._known()
+            nested = key_in((column.key for column in self._columns), key)
+            advice = f"Write {nested}." if nested != key else None
+            problem = f"{id} has no {name}. It has: {expected}."
+        return UnknownKey(problem, id=id, key=key, expected=expected, advice=advice)
 
     def _known(self) -> str:
         """Return the keys of all columns, and of the text that is read."""
@@ -200,7 +205,7 @@ class Dataset(ArraySource):
         return ", ".join(show_key(key) for key in (*numbers, *texts))
 
     def rows_of(self, keys: frozenset[Key]) -> LayoutRows:
-        """Return the rows with only these leaves; no other leaf is read."""
+        """Return the rows of only these leaves."""
         if self._row_map is not None:
             return SelectedRows(self.whole.rows_of(keys), self._row_map)
         manifest = self._manifest
@@ -215,7 +220,7 @@ class Dataset(ArraySource):
 
     @property
     def packed_rows(self) -> CompactRows | None:
-        """The reader of all rows as records in memory; None if text or a device is involved."""
+        """The reader of rows as records; None for another layout, text, or a device."""
         is_plain = self.texts is None and not self.device_options.moves
         return self._rows if is_plain and isinstance(self._rows, CompactRows) else None
 
@@ -240,10 +245,8 @@ def open_dataset(
     previous_reward: bool = False,
     accept: Accept | None = None,
 ) -> Dataset:
-    """Open the dataset in ``folder``; see ``Dataset``."""
+    """Open the dataset in ``folder``; it stays readable if the folder is replaced or deleted."""
 
-    # All files are open afterwards, whatever happens to the folder. If another copy replaces the
-    # dataset meanwhile, that copy is opened: a manifest never meets the files of another copy.
     def read() -> Dataset:
         manifest = read_manifest(folder)
         if accept is not None:
@@ -258,19 +261,18 @@ def open_dataset(
 
 
 def warn_if_unverified(manifest: Manifest) -> None:
-    """Warn that a dataset is unverified, at the line outside this package that opened it."""
+    """Warn if a dataset is unverified, at the caller's line outside this package."""
     if reasons := manifest.unverified:
         warn_caller(
-            f"{manifest.id} is unverified: {_explained(manifest, reasons[0])} To open it without "
-            'this warning: warnings.simplefilter("ignore", datasets_cli.errors.UnverifiedDataset).',
+            f"{manifest.id} is unverified: {_explanation(manifest, reasons[0])} To hide this "
+            'warning: warnings.simplefilter("ignore", datasets_cli.errors.UnverifiedDataset).',
             UnverifiedDataset,
         )
 
 
 def warn_caller(text: str, category: type[Warning]) -> None:
-    """Warn at the line outside this package that called it."""
-    # Python's filters apply, but not its registry of shown warnings, which would hide the second
-    # opening at one line.
+    """Warn at the caller's line outside this package."""
+    # Python's filters apply, but not its registry: it would hide a second warning at one line.
     caller = sys._getframe()
     while caller.f_back is not None:
         if str(caller.f_globals.get("__name__")).partition(".")[0] != PACKAGE:
@@ -286,15 +288,15 @@ def warn_caller(text: str, category: type[Warning]) -> None:
     )
 
 
-def _explained(manifest: Manifest, reason: str) -> str:
-    """Return why a dataset is unverified, and what to do."""
+def _explanation(manifest: Manifest, reason: str) -> str:
+    """Return the reason why a dataset is unverified, and the next step."""
     if manifest.parent is None:
         return (
-            f"its raw files are not known to be the publisher's ({reason}). "
-            f"For the published files: rlds download --force {manifest.id}."
+            f"its raw files may differ from the publisher's ({reason}). To install the published "
+            f"files: rlds download --force {manifest.id}."
         )
     parent = manifest.parent["id"]
     return (
-        f"it is derived from {parent}, whose raw files are not known to be the publisher's. "
-        f"Install the published files (rlds download --force {parent}), and derive it again."
+        f"it is derived from {parent}, whose raw files may differ from the publisher's. Install "
+        f"the published files (rlds download --force {parent}), and derive it again."
     )

@@ -1,7 +1,7 @@
-"""The lock of a dataset: one process at a time makes, replaces or deletes it.
+"""The lock of a dataset: one process at a time writes, replaces or deletes it.
 
-The lock saves double work. Correctness does not need it, so a file system that refuses locks is
-used without one; on a system without locks filelock creates a lock file instead.
+The lock only saves double work. On a file system without locks, work continues without one; on an
+operating system without locks, filelock creates a lock file instead.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 QUIET_SECONDS = 1.0
-"""A longer wait is reported."""
+"""Longer waits are reported."""
 
-# EBADF: NFS does not lock a file that is open only to read, such as another user's.
+# EBADF: NFS cannot lock a file that is open only for reading, such as another user's.
 _NO_LOCKS = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF})
 
 
@@ -36,7 +36,7 @@ def locked(
     path: Path, what: str, timeout_seconds: float, progress: Progress = log_notes
 ) -> Iterator[None]:
     """Hold a lock."""
-    # On the way to `rlds delete` alone, and slow to import.
+    # Imported here: it is slow.
     import filelock
 
     _refuse_half_started()
@@ -56,8 +56,8 @@ def locked(
             if is_full(error):
                 raise
             raise NotWritable(
-                f"{path.parent} cannot be written ({error.strerror or error}); the lock file "
-                f"{path.name} is created there.",
+                f"The lock file {path.name} cannot be created in {path.parent}: "
+                f"{error.strerror or error}.",
                 path=path.parent,
                 advice=f"Make the folder writable, or choose another cache root with {ROOT}.",
             ) from error
@@ -70,9 +70,9 @@ def locked(
 
 def _refuse_half_started() -> None:
     """Raise ``UsageError`` in a worker that is still importing the script which started it."""
-    # Our own workers never import it; those of an executor that a script without a guard made do.
-    # Such a worker would start the same work, and wait forever for a lock that the parent holds.
-    # What multiprocessing itself asks before it starts a process, too late for a lock.
+    # Workers of this package never import the script. Those of a user's executor do, and without a
+    # guard they start the same work, and wait forever for the lock of their parent. multiprocessing
+    # reads the same flag, but later, when a process starts.
     import multiprocessing
 
     if getattr(multiprocessing.current_process(), "_inheriting", False):
@@ -87,18 +87,18 @@ def _refuse_half_started() -> None:
 def dest_locked(
     dest: Path, timeout_seconds: float, progress: Progress = log_notes, what: str = ""
 ) -> Iterator[None]:
-    """Hold the lock of a destination; the lock file is deleted afterwards."""
+    """Hold the lock of a destination, and delete the lock file afterwards."""
     lock = lock_of(dest)
     with locked(lock, what or str(dest), timeout_seconds, progress):
         try:
             yield
         finally:
-            # Who waits for it sees that the file has no name any more, and makes a new one.
+            # A waiting process notices that the file was unlinked, and creates a new one.
             lock.unlink(missing_ok=True)
 
 
 def is_held(path: Path) -> bool:
-    """Return whether a process holds a lock now; False if that is unknown."""
+    """Return whether a process holds a lock; False if that is unknown."""
     import filelock
 
     if not path.exists():
@@ -123,7 +123,7 @@ def _wait(
     try:
         lock.acquire(timeout=min(QUIET_SECONDS, timeout_seconds))
     except filelock.Timeout:
-        # Where no file can be made, as in /proc, filelock waits as if another process had one.
+        # If the file cannot be created, as in /proc, filelock waits as if the lock were held.
         if not (path := Path(lock.lock_file)).exists():
             path.touch()
         if timeout_seconds <= QUIET_SECONDS:

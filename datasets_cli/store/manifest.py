@@ -1,10 +1,9 @@
-"""The manifest: the one file whose presence makes a folder a dataset."""
+"""The manifest of a dataset: a folder is a dataset if it contains this file."""
 
 from __future__ import annotations
 
 import math
 import re
-import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Annotated, Any
 
 from datasets_cli.core.checked_json import Check, JsonForm, WrongValue, decode, has
 from datasets_cli.core.quantities import counted, human_bytes
-from datasets_cli.core.system_errors import MANIFEST_FILENAME, damaged, not_there
+from datasets_cli.core.system_errors import MANIFEST_FILENAME, damaged, missing_dataset
 from datasets_cli.errors import DamagedDataset, NoRewards
 from datasets_cli.schema.columns import LARGEST, REWARD, Column, Count, Key, show_key
 from datasets_cli.schema.texts import AnyColumn, TextColumn
@@ -24,7 +23,7 @@ FORMAT_VERSION = 2
 LAYOUTS = ("ted", "compact")
 UNVERIFIED = "not verified"
 OWN = "own"
-"""How the source of a user's own data was checked: the values were passed to this program."""
+"""``RawFile.checked`` of a user's own data: the values were passed to this program."""
 UNCHECKED = frozenset({"size", "nothing"})
 """Values of ``RawFile.checked`` for a file without a published checksum."""
 MAX_MANIFEST_BYTES = 64 << 20
@@ -39,7 +38,7 @@ _Text = str | None
 _Number = float | None
 
 # Entries stay JSON objects, and may have further names. The types of the names below are checked
-# here once, so that no other code checks them.
+# only here.
 _Object = Mapping[str, Any]
 _is_function = has(
     {"name": str, "digest": Digest}, **{"pipeline": _Object, "parts": Mapping[str, str]}
@@ -98,9 +97,9 @@ class Manifest(JsonForm):
         num_trajectories: trajectories K.
         columns: every leaf.
         files: ``{relative path: {"bytes": size, "sha256": digest}}`` of every other file.
-        resources: the source files: name, URL, size, sha256 and validator, and how each was
-            checked against the catalogue; for your own data also ``columns_sha256``, the sha256 of
-            the columns.
+        resources: the source files: name, URL, size, sha256, validator, and ``checked``, the way
+            each was checked against the catalogue; for your own data also ``columns_sha256``, the
+            sha256 of the columns.
         recipe: family, version, licence, citation and homepage of the recipe.
         successors: the rule that gave ``next.observation``, and the number of rows it dropped.
         metadata: the publisher's metadata: spaces, reference scores, known traps, and so on.
@@ -109,11 +108,11 @@ class Manifest(JsonForm):
         texts: every column of text.
         parent: id, content and state of the dataset that this one was derived from.
         function: name and digest of the function that derived it.
-        arguments: the rows that the function was given, and how many at once.
+        arguments: the selection of rows and the chunk size for the function.
         seed: the seed of that run.
         tool: name and version of the program that wrote the dataset.
-        content: the identity, 64 hexadecimal digits, equal for every layout of the same data; by
-            default ``store.content`` computes it.
+        content: the identity, 64 hexadecimal digits, equal for every layout of the same data;
+            computed by default.
         format_version: the version of the file format.
     """
 
@@ -164,11 +163,11 @@ class Manifest(JsonForm):
 
     @property
     def has_rewards(self) -> bool:
-        """Whether rows have rewards; demonstrations need not."""
+        """Whether rows have rewards; demonstrations may lack them."""
         return any(column.key[:2] == REWARD for column in self.columns)
 
     def check_rewards(self, what: str) -> None:
-        """Raise ``NoRewards`` if rows have no rewards, which ``what`` needs."""
+        """Raise ``NoRewards`` for the operation ``what`` if rows have no rewards."""
         if not self.has_rewards:
             raise NoRewards.of(what, self.id)
 
@@ -179,18 +178,18 @@ class Manifest(JsonForm):
 
     @property
     def unverified(self) -> list[str]:
-        """The reasons why files are not known to be the publisher's, each once."""
+        """The distinct reasons why files may differ from the publisher's."""
         checks = [str(resource.get("checked", "")) for resource in self.resources]
         if self.parent and self.parent.get("state") == "unverified":
-            checks.append(f"{UNVERIFIED}: it is derived from {self.parent['id']}, which is not")
+            checks.append(f"{UNVERIFIED}: it is derived from {self.parent['id']}")
         return list(dict.fromkeys(text for text in checks if text.startswith(UNVERIFIED)))
 
     @property
     def state(self) -> str:
-        """Whether the raw files are known to be the publisher's.
+        """The trust in the raw files: ``"installed"``, ``"unchecked"`` or ``"unverified"``.
 
-        ``"unverified"``: a file was not checked, or differs. ``"unchecked"``: a file has no
-        published checksum. Otherwise ``"installed"``. Derived data has its parent's state.
+        ``"unverified"``: a file was not checked, or differs from the publisher's. ``"unchecked"``:
+        a file has no published checksum. A derived dataset has the state of its parent.
         """
         if self.unverified:
             return "unverified"
@@ -200,7 +199,7 @@ class Manifest(JsonForm):
         return "unchecked" if is_unchecked else "installed"
 
     def computed_content(self) -> str:
-        """Return the identity of the data that the other fields describe."""
+        """Return the identity of the data, computed from the other fields."""
         if self.parent is None:
             origin = recipe_origin(self.recipe, self.successors, self.resources, self.metadata)
         else:
@@ -230,7 +229,7 @@ def read_manifest(folder: Path) -> Manifest:
         document = parse(data)
         version = _format_version(document)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise not_there(folder) from error
+        raise missing_dataset(folder) from error
     except DamagedDataset:
         raise
     except OSError as error:
@@ -264,37 +263,35 @@ def _from_document(document: dict[str, Any]) -> Manifest:
 
 
 def _check_columns(manifest: Manifest) -> None:
-    """Check that columns have distinct keys, and less than 2**48 values each."""
+    """Check that columns have distinct keys, and fewer than 2**48 values each."""
     columns = (*manifest.columns, *(text.codes for text in manifest.texts))
     for column in columns:
-        # A dimension of 0 is left out: torch multiplies the other sizes even so.
+        # Without dimensions of 0: torch multiplies the sizes around them, too.
         values = manifest.num_transitions * math.prod(filter(None, column.shape))
         if values >= LARGEST:
-            raise ValueError(
-                f"{show_key(column.key)} has {values} values; expected fewer than 2**48"
-            )
+            expected = f"fewer than 2**48 values of {show_key(column.key)}"
+            raise WrongValue("columns", expected, values)
     _check_keys([column.key for column in columns])
 
 
 def _check_keys(keys: list[Key]) -> None:
-    """Check that keys are distinct, that there is one, and that no leaf is also a group."""
+    """Check that there are keys, that they are distinct, and that no leaf is also a group."""
     known = set(keys)
     if not keys or len(known) != len(keys):
-        raise ValueError(f"columns has {len(keys)} keys; expected one or more distinct keys")
+        raise WrongValue("columns", "one or more distinct keys", [*map(show_key, keys)])
     above = {key[:depth]: key for key in keys for depth in range(1, len(key))}
     for key in above.keys() & known:
-        raise ValueError(
-            f"columns: expected either {show_key(key)} or {show_key(above[key])}, which is below "
-            "it, found both"
-        )
+        names = [show_key(key), show_key(above[key])]
+        raise WrongValue("columns", "a leaf or a group of a name, not both", names)
 
 
 def _check_filenames(names: Iterable[str]) -> None:
-    """Reject names that no file can have; ``check_sizes`` rejects files outside the folder."""
+    """Reject invalid file names; ``check_sizes`` rejects files outside the folder."""
     for name in names:
-        is_short = len(name.encode()) <= MAX_NAME_BYTES  # and so is each part
+        is_short = len(name.encode()) <= MAX_NAME_BYTES
         if "\0" in name or not (is_short or _has_short_parts(name)):
-            raise ValueError(f"files has the name {reprlib.repr(name)}, which no file can have")
+            expected = f"names of at most {MAX_NAME_BYTES} bytes, none of them zero"
+            raise WrongValue("files", expected, name)
 
 
 def _has_short_parts(name: str) -> bool:
@@ -303,11 +300,11 @@ def _has_short_parts(name: str) -> bool:
 
 
 def _of_another_version(path: Path, version: int) -> DamagedDataset:
-    what = f"{path} has format version {str(version)[:20]}, and this program reads {FORMAT_VERSION}"
+    what = f"{path} has format version {str(version)[:20]}, but this program reads {FORMAT_VERSION}"
     if version < FORMAT_VERSION:
         return damaged(path, what, expected=FORMAT_VERSION, found=version)
     error = DamagedDataset(
-        f"{what}: a newer version wrote it, and it may be intact.",
+        f"{what}. It may be intact: a newer version of rlds wrote it.",
         path=path,
         expected=FORMAT_VERSION,
         found=version,
@@ -318,6 +315,7 @@ def _of_another_version(path: Path, version: int) -> DamagedDataset:
 
 
 def _damaged(path: Path, problem: object) -> DamagedDataset:
-    # The quoted value may be of any length, and contain line breaks.
+    # A quoted value may be long, and contain line breaks.
     plain = "".join(char if char.isprintable() else "?" for char in str(problem)[:300])
-    return damaged(path, f"{path} is not a valid manifest: {plain}")
+    details = problem.details if isinstance(problem, WrongValue) else {}
+    return damaged(path, f"{path} is not a valid manifest: {plain}", **details)

@@ -1,4 +1,4 @@
-"""The reward of the previous step, at the root of rows: computed when they are read, not stored."""
+"""The reward of the previous step at the root of rows, computed on reading."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PREVIOUS_REWARD: Key = ("reward",)
 
 
 def with_previous_reward(columns: tuple[Column, ...]) -> tuple[Column, ...]:
-    """Return the columns of rows with the previous reward added, if they have rewards."""
+    """Return the columns with the previous reward, if they have rewards."""
     rewards = [column for column in columns if column.key == REWARD]
     if any(column.key[:1] == PREVIOUS_REWARD for column in columns):
         return columns

@@ -5,9 +5,9 @@
      "digest": "2c26…",        sha256 of these bytes, with zeros where these 64 digits are
      …
 
-The digest detects damage, such as a flipped bit, but not intent: whoever changes the document can
-compute a new one. Any bytes may be read as a document. So values that other JSON readers accept are
-rejected here: NaN, infinity, unpaired surrogates, and nesting deeper than ``MAX_DEPTH``.
+The digest detects damage, such as a flipped bit, but not intent: an attacker can compute a new
+digest. The bytes are untrusted. So values that other JSON readers accept are rejected here: NaN,
+infinity, unpaired surrogates, and nesting deeper than ``MAX_DEPTH``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import math
 import re
 from typing import Any
 
-from datasets_cli.core.checked_json import is_deeper
+from datasets_cli.core.checked_json import WrongValue, is_deeper
 
 DIGEST = "digest"
 MAX_DEPTH = 64
@@ -43,16 +43,14 @@ def check_seal(data: bytes, document: dict[str, Any]) -> None:
     before, after = _around(data)
     digest = hashlib.sha256(before + _ZEROS.encode() + after).hexdigest()
     if digest != (stated := document.get(DIGEST)):
-        raise ValueError(
-            f"its bytes have the sha256 {digest[:12]}…; its {DIGEST} is {str(stated)[:12]}…"
-        )
+        raise WrongValue(DIGEST, f"{digest}, the sha256 of the file", stated)
 
 
 def _around(data: bytes) -> tuple[bytes, bytes]:
     """Return the bytes before and after the 64 digits of the digest."""
     before, mark, after = data.partition(_MARK)
     if not mark or _MARK in after:
-        raise ValueError(f"expected one line with its {DIGEST}, found {data.count(_MARK)}")
+        raise WrongValue(DIGEST, "one line", data.count(_MARK))
     return before + mark, after[len(_ZEROS) :]
 
 
@@ -66,21 +64,21 @@ def parse(data: bytes) -> dict[str, Any]:
         if _HALF.search(text):
             json.dumps(document, ensure_ascii=False).encode()
     except RecursionError:
-        raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep") from None
+        raise WrongValue("", f"at most {MAX_DEPTH} nested levels", "more") from None
     if not isinstance(document, dict):
-        raise ValueError(f"expected an object, found a {type(document).__name__}")
+        raise WrongValue("", "an object", document)
     return document
 
 
 def _refuse_constant(text: str) -> float:
-    raise ValueError(f"it contains {text}, which is not JSON")
+    raise WrongValue("", "JSON", text)
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if math.isfinite(number):
         return number
-    raise ValueError(f"the number {text[:20]} is too large")
+    raise WrongValue("", "a number that fits float64", text)
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)

@@ -1,4 +1,4 @@
-"""The trajectories of a view, as numbers, and its rows, read like the rows of a dataset."""
+"""Selections of trajectories for views, and their rows and texts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from datasets_cli.schema.tree import Tree
 from datasets_cli.store.layouts.protocol import GatheredRows, LayoutRows
 from datasets_cli.store.text_rows import TextRows, Values
 
-PRESET = "view("  # begins a step that is a preset with all its arguments
+PRESET = "view("  # the prefix of a step that is a preset with its arguments
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Some trajectories of a dataset in any order, each whole or a run of its rows.
+    """Trajectories of a dataset in any order, each complete or a run of its rows.
 
     dataset     0 0 0 0 1 1 2 2 2
     selection       0 0     2 2 2      numbers [0, 2], firsts [2, 0], lengths [2, 3]
@@ -38,8 +38,8 @@ class Selection:
         return len(self.numbers)
 
     def at(self, places: np.ndarray, step: str) -> Selection:
-        """Return some of these trajectories."""
-        # places: in this selection, int64 `[n]`, from 0 on.
+        """Return the trajectories at positions of this selection."""
+        # places: int64 `[n]`, counted from 0.
         return Selection(
             self.content,
             self.numbers[places],
@@ -51,14 +51,14 @@ class Selection:
     def rows(self, start: int, stop: int, step: str = "") -> Selection:
         """Return the rows ``start`` to ``stop - 1``; both may be inside a trajectory."""
         offsets = offsets_of(self.lengths)
-        # The rows that remain of each trajectory, numbered in this selection.
+        # The remaining rows of each trajectory, numbered in this selection.
         first = np.maximum(offsets[:-1], start)
         lengths = np.minimum(offsets[1:], stop) - first
         kept = lengths > 0
         return self.runs(first[kept], lengths[kept], step or f"rows({start}, {stop})")
 
     def runs(self, first: np.ndarray, lengths: np.ndarray, step: str) -> Selection:
-        """Return runs of these rows, each within a trajectory."""
+        """Return runs of these rows, each within one trajectory."""
         # first, lengths: of each run, int64 `[R]`.
         offsets = offsets_of(self.lengths)
         places = trajectory_of(offsets, first)
@@ -67,7 +67,7 @@ class Selection:
         return Selection(self.content, self.numbers[places], firsts, lengths, (*self.steps, step))
 
     def are_whole(self, offsets: np.ndarray) -> np.ndarray:
-        """Return a mask of the trajectories that are whole, bool ``[K]``."""
+        """Return a mask of the complete trajectories, bool ``[K]``."""
         # offsets: of the dataset, int64 `[T + 1]`.
         whole: np.ndarray = self.lengths == lengths_of(offsets)[self.numbers]
         return whole
@@ -79,12 +79,12 @@ class Selection:
 
     @property
     def digest(self) -> str:
-        """The sha256 of the rows in their order, and of presets, as 64 hexadecimal digits."""
+        """The sha256 of the ordered rows and the presets, as 64 hexadecimal digits."""
         hashed = hashlib.sha256(self.content.encode("ascii"))
         for part in (self.numbers, self.firsts, self.lengths):
             hashed.update(part.astype("<i8").tobytes())
         for step in self.steps:
-            if step.startswith(PRESET):  # papers name a preset with its arguments
+            if step.startswith(PRESET):  # papers cite a preset with its arguments
                 hashed.update(step.encode())
         return hashed.hexdigest()
 
@@ -121,10 +121,10 @@ def _from_parts(
 
 
 MAPPED_ROWS = 10_000_000
-"""Maximum rows of a view whose rows of the dataset are in memory, 4 or 8 bytes each.
+"""The largest view whose row numbers are in memory, 4 or 8 bytes each.
 
-In a larger view the trajectory of a row is searched for, which takes as long as a gather; memory
-grows with the number of trajectories only."""
+A larger view searches for the trajectory of a row, which takes as long as a gather, but only needs
+memory for its trajectories."""
 
 
 class SelectedRowMap:
@@ -137,7 +137,7 @@ class SelectedRowMap:
         self._num_rows = int(self.offsets[-1])
         # The first row of each run in the dataset.
         starts = offsets[selection.numbers] + selection.firsts
-        # All rows of a trajectory are shifted by the same number of rows.
+        # All rows of a trajectory have the same shift.
         self._shifts = starts - self.offsets[:-1]
         self._one_run = bool((self._shifts == self._shifts[:1]).all())
         self._is_mapped = not self._one_run and self._num_rows <= MAPPED_ROWS

@@ -1,10 +1,10 @@
-"""Tables and arrays that are computed of a committed dataset, and cached beside it.
+"""Caches tables and arrays computed from a committed dataset.
 
 <root>/tables/<content>/<name>.json     one JSON object a file, replaced whole
 <root>/tables/<content>/<name>.array    32 bytes of sha256, then the values, little-endian
 
-The digest covers the name, dtype and shape of the array and its values, so that a renamed file is
-rejected. Every file can be computed again: one that is damaged or cannot be read counts as missing.
+The digest covers the name, dtype, shape and values of the array, so a renamed file is rejected.
+Every file can be computed again: a damaged or unreadable file counts as missing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PIECE_BYTES = 1 << 16
 
 
 def save_table(root: CacheRoot, content: str, name: str, table: Mapping[str, Any]) -> None:
-    """Write a table; it replaces an older one of that name."""
+    """Write a table, or replace the table of this name."""
     with replacing(root.tables(content) / f"{name}.json") as new:
         new.write_text(json.dumps(table, allow_nan=False), encoding="ascii")
 
@@ -49,7 +49,7 @@ def load_table(root: CacheRoot, content: str, name: str) -> dict[str, Any] | Non
 
 
 def remove_tables(root: CacheRoot, content: str) -> None:
-    """Delete every table about the data with this identity."""
+    """Delete all tables of the data with this identity."""
     for folder in root.tables_to_read(content):
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -62,7 +62,7 @@ def write_array(
     shape: tuple[int, ...],
     blocks: Iterable[tuple[int, np.ndarray]],
 ) -> None:
-    """Write an array block by block; it replaces an older one of that name."""
+    """Write an array block by block, or replace the array of this name."""
     import numpy as np
 
     row_bytes = math.prod(shape[1:]) * dtype.itemsize
@@ -87,7 +87,7 @@ def map_array(
 
     from datasets_cli.schema.mapped_bytes import map_descriptor
 
-    # The array is little-endian, read-only, and mapped: processes share its memory.
+    # Little-endian and mapped read-only: processes share its memory.
     size = DIGEST_BYTES + math.prod(shape) * dtype.itemsize
     for folder in root.tables_to_read(content):
         try:
@@ -106,7 +106,6 @@ def map_array(
 
 
 def _kind(content: str, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> hashlib._Hash:
-    """Return the hash of an array's name, dtype and shape; its values are added to it."""
     what = f"{content} {name} {dtype.newbyteorder('<').str} {list(shape)}\n"
     return hashlib.sha256(what.encode())
 
@@ -116,7 +115,7 @@ STATISTICS_VERSION = 2
 
 
 def load_summary(root: CacheRoot, content: str) -> dict[str, Any] | None:
-    """Return the summary of the data with this identity; None where there is none."""
+    """Return the summary of the data with this identity, or None."""
     summary = load_table(root, content, STATISTICS)
-    known = {"version": STATISTICS_VERSION, "content": content}  # a copy of another's is none
+    known = {"version": STATISTICS_VERSION, "content": content}  # rejects a copied file
     return summary if summary and known.items() <= summary.items() else None

@@ -1,4 +1,4 @@
-"""Reading text: the codes of some rows, and the values that they are numbers of."""
+"""Reads text: the codes of rows, and the values that the codes number."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from datasets_cli.schema.texts import (
     decode_text,
 )
 
-KEPT_BYTES = 64 << 20
-"""About how many bytes of values are kept decoded."""
+CACHE_BYTES = 64 << 20
+"""The approximate size of the cache of decoded values."""
 ENTRY_BYTES = 100
-"""About what Python's objects take for each of them, besides its own bytes."""
+"""The approximate memory of the Python objects of a cached value, besides its bytes."""
 
 Values = list[Any]
-"""Lists of str, nested as the shape of the rows."""
+"""Lists of str, nested like the shape of the rows."""
 
 
 class TextRows:
-    """The text of a committed dataset, mapped read-only and checked as it is read."""
+    """The text of a committed dataset, mapped read-only and checked on reading."""
 
     def __init__(
         self,
@@ -59,9 +59,9 @@ class TextRows:
                 expected=f"0 and {size}",
                 found=f"{first} and {last}",
             )
-        # Values of average size fill the cache; all of them where the vocabulary is small.
-        kept = KEPT_BYTES * self._num_values // (size + ENTRY_BYTES * self._num_values or 1)
-        self._value = lru_cache(min(kept, self._num_values))(self._decode)
+        # The number of values of average size that fill the cache.
+        most = CACHE_BYTES * self._num_values // (size + ENTRY_BYTES * self._num_values or 1)
+        self._value = lru_cache(min(most, self._num_values))(self._decode)
 
     @property
     def keys(self) -> tuple[Key, ...]:
@@ -90,7 +90,7 @@ class TextRows:
         return self._values_of(key, codes, np.arange(len(codes)))
 
     def _values_of(self, key: Key, codes: np.ndarray, index: np.ndarray) -> Values:
-        """Return the values of the codes int32 ``[B, *shape]`` of some rows, nested like them."""
+        """Return the values of the codes int32 ``[B, *shape]`` of rows, nested like the codes."""
         flat = codes.reshape(-1).tolist()
         try:
             values = [*map(self._value, flat)]
@@ -107,13 +107,13 @@ class TextRows:
         start, stop = self._offsets[code : code + 2].tolist()
         if not 0 <= start <= stop <= len(self._bytes):
             raise _BadCode(
-                f"{OFFSETS_FILENAME} has its value {code} at the bytes {start} to {stop} of "
+                f"{OFFSETS_FILENAME} puts value {code} at the bytes {start} to {stop} of "
                 f"{len(self._bytes)}"
             )
         return decode_text(self._bytes[start:stop].tobytes())
 
     def _damaged(self, key: Key, codes: list[int], index: np.ndarray) -> DamagedDataset:
-        """Return the error that names the first row whose code has no value."""
+        """Return the error of the first row with an invalid code."""
         for place, code in enumerate(codes):
             try:
                 self._value(code)
@@ -122,8 +122,8 @@ class TextRows:
                 row = int(index[place * len(index) // len(codes)])
                 path = self.folder / self._filenames[key]
                 return damaged(path, f"{path}, row {row}: {error}", key=key, row=row, found=code)
-        raise AssertionError("one of the codes has no value")
+        raise AssertionError("one of the codes is invalid")
 
 
 class _BadCode(Exception):
-    """A code that stands for no value."""
+    """A code without a value."""

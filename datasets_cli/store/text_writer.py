@@ -1,9 +1,9 @@
-"""Writing text: the codes of each column, and the vocabulary, the same files in every layout.
+"""Writes text: the codes of each column, and the vocabulary, the same files in every layout.
 
 The vocabulary is the distinct values, numbered in the order of first appearance:
 
-text.utf8      g o   l e f t s t o p         the values, one after the other
-text.offsets   0             7       11      where each begins; value k is offsets[k:k+2]
+text.utf8      g o   l e f t s t o p         the concatenated values
+text.offsets   0             7       11      the start of each; value k is offsets[k:k+2]
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from datasets_cli.schema.texts import (
 from datasets_cli.sources.disk import disk_errors
 from datasets_cli.sources.regular_file import open_regular
 
-KEPT_LENGTH = 200
-"""Longer values are known by a digest, so that memory grows by their number and not their size."""
+WHOLE_LENGTH = 200
+"""Longer values are identified by a digest, which limits the memory of the vocabulary."""
 
 MAX_VALUES = 2**31 - 1
 
 DISTINCT_TEXT_BYTES = 64
-"""The weight of a distinct text against the limit of texts: all are in memory."""
+"""The memory of a distinct text, counted towards the limit ``text_bytes``."""
 
 
 class TextWriter:
-    """Writes columns of text into a folder, from the first row on."""
+    """Writes columns of text into a folder."""
 
-    # Values are numbered row by row, and within a row in the order of the keys, so that the files
-    # do not depend on how the rows are cut into blocks.
+    # Values are numbered row by row, and within a row in the order of the keys: the files do not
+    # depend on the sizes of the blocks.
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -57,17 +57,17 @@ class TextWriter:
 
     @property
     def num_not_utf8(self) -> int:
-        """Distinct values so far whose bytes are not UTF-8."""
+        """The number of distinct values so far whose bytes are not UTF-8."""
         return self._vocabulary.num_not_utf8 if self._vocabulary else 0
 
     def write(self, rows: Mapping[Key, np.ndarray]) -> None:
-        """Write rows after the last ones."""
-        # rows: object arrays of str `[n, *shape]`, always of the same columns.
+        """Append rows."""
+        # rows: object arrays of str `[n, *shape]`, the same columns in every call.
         with disk_errors(self.folder):
             if self._vocabulary is None:
                 self._open(text_column(key, values) for key, values in sorted(rows.items()))
             assert self._vocabulary is not None, "it is open"
-            # Side by side: one row of this table is all values of one row.
+            # A row of this table has all values of a row, of all columns.
             num_rows = len(next(iter(rows.values())))
             parts = [rows[column.key].reshape(num_rows, -1) for column in self.columns]
             table = np.concatenate(parts, axis=1)
@@ -88,7 +88,7 @@ class TextWriter:
         self._files.close()
 
     def copy(self, source: Path, columns: tuple[TextColumn, ...]) -> None:
-        """Take over all text of another dataset of the same rows; nothing else is then written."""
+        """Copy all text of another dataset with the same rows, instead of writing text."""
         self.columns = columns
         with disk_errors(self.folder):
             for name in text_files(columns):
@@ -98,13 +98,13 @@ class TextWriter:
                     shutil.copyfileobj(file, copy)
 
     def join(self, parts: Iterable[Path], columns: tuple[TextColumn, ...]) -> None:
-        """Write what writers of consecutive rows have left in separate folders."""
-        # Values keep the order of first appearance, so that the files do not depend on the parts.
+        """Write the text of consecutive rows that other writers have written into folders."""
+        # In the order of first appearance again: the files do not depend on the parts.
         with disk_errors(self.folder):
             self._open(columns)
             for part in parts:
                 assert self._vocabulary is not None, "it is open"
-                # The number here of each value that the part numbers.
+                # The new code of each value of the part.
                 numbers = self._vocabulary.codes(map(decode_text, read_values(part)))
                 for column, file in zip(self.columns, self._codes, strict=True):
                     if file is not None:
@@ -126,7 +126,7 @@ class TextWriter:
 
 
 class VocabularyWriter:
-    """Numbers values and writes each of them once; memory grows with the number of values."""
+    """Numbers values and writes each once; memory grows with the number of distinct values."""
 
     def __init__(self, folder: Path) -> None:
         self.num_not_utf8 = 0
@@ -140,7 +140,7 @@ class VocabularyWriter:
         self._offsets.write(_int64(0))
 
     def codes(self, values: Iterable[str]) -> np.ndarray:
-        """Return the numbers of some values, int32 ``[n]``; new ones are written."""
+        """Return the codes of values, int32 ``[n]``; new values are written."""
         known = self._codes
         codes = (
             code if (code := known.get(_name(value))) is not None else self._add(value)
@@ -174,8 +174,7 @@ def read_values(folder: Path) -> Iterable[bytes]:
 
 
 def _name(value: str) -> str | bytes:
-    """Return what a value is known by."""
-    if len(value) <= KEPT_LENGTH:
+    if len(value) <= WHOLE_LENGTH:
         return value
     return hashlib.sha256(value.encode(errors="surrogatepass")).digest()
 

@@ -1,4 +1,4 @@
-"""Which layout a dataset gets, and what writes it: numbers by layout, text alike in both."""
+"""Writes rows in one layout: numbers as the layout requires, text in the same files."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class LayoutWriter:
     Use it in a ``with`` statement: an error closes its files and removes its folder.
     """
 
-    # layout: None is what suits the first rows. offsets: trajectories int64 `[K + 1]` that are
-    # known already; see `TedWriter`.
+    # layout: None chooses by the first rows. offsets: known trajectories int64 `[K + 1]`; see
+    # `TedWriter`.
 
     def __init__(
         self, layout: str | None, folder: Path, id: str, offsets: np.ndarray | None = None
@@ -47,16 +47,15 @@ class LayoutWriter:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            with suppress(OSError):  # a full disk: closing writes what is still buffered
+            with suppress(OSError):  # of a full disk, when closing flushes the buffers
                 self.close()
             shutil.rmtree(self.folder, ignore_errors=True)
 
     @cached_property
     def _numbers(self) -> CompactWriter | TedWriter:
         if self._layout == "compact":
-            from datasets_cli.store.layouts.compact_writer import (
-                CompactWriter,
-            )  # with its compressor
+            # Lazily: it imports the compressor.
+            from datasets_cli.store.layouts.compact_writer import CompactWriter
 
             return CompactWriter(self.folder, self.id, self._offsets)
         return TedWriter(self.folder, self.id, self._offsets)
@@ -70,11 +69,11 @@ class LayoutWriter:
     def notes(self) -> list[str]:
         """Notes for the user about the text written so far."""
         count = self._text.num_not_utf8
-        kept = f"{count} distinct texts are not UTF-8; their bytes are kept as surrogate escapes"
-        return [kept] if count else []
+        note = f"{count} distinct texts are not UTF-8; their bytes become surrogate escapes"
+        return [note] if count else []
 
     def write(self, rows: Mapping[Key, np.ndarray]) -> None:
-        """Write rows ``[n, ...]`` after the last ones."""
+        """Append rows ``[n, ...]``."""
         self._layout = self._layout or best_layout(rows)
         text = {key: values for key, values in rows.items() if is_text(values)}
         self._numbers.write({key: rows[key] for key in rows if key not in text})
@@ -87,17 +86,17 @@ class LayoutWriter:
                 raise
 
     def copy_text(self, source: Path, columns: tuple[TextColumn, ...]) -> None:
-        """Take over the text of a dataset that has the same rows; ``write`` then gets none."""
+        """Copy the text of a dataset with the same rows; ``write`` must then get no text."""
         self._text.copy(source, columns)
 
     def add_frames(
         self, column: Column, offsets: np.ndarray, sample: Callable[[int], np.ndarray]
     ) -> FrameFiles:
-        """Return where to write a column's frames; see ``TedWriter.add_frames``."""
+        """Return the writer of a column's frames; see ``TedWriter.add_frames``."""
         return self._numbers.add_frames(column, offsets, sample)
 
     def finish(self, extra_files: Mapping[str, bytes]) -> Written:
-        """Write what follows from all rows, flush everything to the disk and hash it."""
+        """Complete the files, flush them to the disk, and hash them."""
         names = self._text.finish()
         written = self._numbers.finish(extra_files)
         with disk_errors(self.folder):
@@ -106,13 +105,13 @@ class LayoutWriter:
 
     def close(self) -> None:
         """Close every file; the folder is incomplete unless ``finish`` returned."""
-        with ExitStack() as stack:  # closes both, though one may fail on a full disk
+        with ExitStack() as stack:  # closes both even if one fails on a full disk
             stack.callback(self._text.close)
             if "_numbers" in vars(self):
                 stack.callback(self._numbers.close)
 
 
 def best_layout(rows: Mapping[Key, np.ndarray]) -> str:
-    """Return the layout for rows ``[n, ...]`` where no layout was chosen: compact for frames."""
+    """Return the default layout for rows ``[n, ...]``: compact if there are frames, else ted."""
     has_frames = any(is_frame(values.dtype.name, values.shape[1:]) for values in rows.values())
     return "compact" if has_frames else "ted"

@@ -20,7 +20,7 @@ from datasets_cli.config import RootOptions
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import check_numbers, takes_fields
 from datasets_cli.core.quantities import counted
-from datasets_cli.core.system_errors import imported
+from datasets_cli.core.system_errors import import_optional
 from datasets_cli.errors import UsageError, argument
 from datasets_cli.install.find import installed_id
 from datasets_cli.sources.new_files import beside, put_in_place, recover
@@ -109,8 +109,8 @@ def export_pages(call: ExportPagesCall) -> ExportedPages:
         UsageError: no dataset is named, the folder has files already, or jinja2 or starlette is
             not installed.
     """
-    imported("starlette", "The page", "ui")
-    imported("jinja2", "The page", "ui")
+    import_optional("starlette", "The page", "ui")
+    import_optional("jinja2", "The page", "ui")
     from datasets_cli.ui.local_page import FOLDER, LocalPage
 
     page, dest = LocalPage.of(call.chosen_config()), Path(call.dest)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from datasets_cli.config import RootOptions
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import check_numbers, takes_fields
-from datasets_cli.core.system_errors import imported
+from datasets_cli.core.system_errors import import_optional
 from datasets_cli.errors import RldsError, UsageError, argument
 from datasets_cli.verbs.info import dataset_info
 
@@ -84,9 +84,9 @@ def serve_page(call: PageCall) -> ServedPage:
         UsageError: the port is in use, ``host`` is not of this machine or is reached by others
             without ``allow_remote``, or starlette, uvicorn or jinja2 is not installed.
     """
-    imported("starlette", "The page", "ui")
-    imported("uvicorn", "The page", "ui")
-    imported("jinja2", "The page", "ui")
+    import_optional("starlette", "The page", "ui")
+    import_optional("uvicorn", "The page", "ui")
+    import_optional("jinja2", "The page", "ui")
     from datasets_cli.ui.application import application
     from datasets_cli.ui.guard import Guard
     from datasets_cli.ui.local_page import LocalPage

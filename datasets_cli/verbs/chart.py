@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.core.checked_json import JsonForm
-from datasets_cli.core.system_errors import imported
+from datasets_cli.core.system_errors import import_optional
 
 LINES = 17
 WIDEST = 140
@@ -91,7 +91,7 @@ class Chart(JsonForm):
             UsageError: plotext is not installed.
         """
         more = " --json prints its numbers."
-        plotext = imported("plotext", "A plot in a terminal", "plot", more)
+        plotext = import_optional("plotext", "A plot in a terminal", "plot", more)
         plotext.terminal.limit(False, False)
         figure, head = plotext.figure.clear(), textwrap.wrap(self.title, width)
         figure.theme("colorless").plot_size(min(width, WIDEST), LINES).label(self.x, "x")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import GifImagePlugin, Image
 
-from datasets_cli.core.system_errors import imported
+from datasets_cli.core.system_errors import import_optional
 from datasets_cli.errors import UnknownKey, Unsupported, UsageError, argument
 from datasets_cli.schema.columns import Column, Key, rows_per_block, show_key
 from datasets_cli.store.arrays import DatasetArrays, plain_numbers
@@ -194,7 +194,7 @@ def _write_sheet(path: Path, pictures: PictureStream, fps: int) -> list[str]:
 
 
 def _write_video(path: Path, pictures: PictureStream, fps: int) -> list[str]:
-    av = imported("av", "A video", "video", " A GIF needs no more.")
+    av = import_optional("av", "A video", "video", " A GIF needs no more.")
     with path.open("wb") as file, av.open(file, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=fps, options={"crf": QUALITY})
         for frame in pictures:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.core.system_errors import imported
+from datasets_cli.core.system_errors import import_optional
 from datasets_cli.verbs.chart import Chart
 
 GREY = "#7d8590"
@@ -24,7 +24,7 @@ FEWEST_BARS = 4
 
 def draw_file(chart: Chart, path: Path, form: str) -> None:
     """Draw a chart into a file, which has no background."""
-    matplotlib = imported("matplotlib", "A plot in a file", "plot")
+    matplotlib = import_optional("matplotlib", "A plot in a file", "plot")
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):

@@ -59,6 +59,7 @@ def _of_trajectories(dataset: DatasetArrays, name: str, root: CacheRoot) -> np.n
             f"The trajectories of {dataset.id} have no {name}; they have {known}.",
             argument="kind",
             id=dataset.id,
+            key=name,
             expected=[*columns],
             found=name,
         )

@@ -117,7 +117,7 @@ OUTSIDE += ["d4rl/%2e%2e%2fx", "d4rl/%2fx", "d4rl//x", "d4rl/$store$", "d4rl/x\n
 def test_an_id_that_would_leave_the_root_is_refused(config: Config, capsys: Capture) -> None:
     for id, command in itertools.product(OUTSIDE, ("download", "info", "path", "verify", "delete")):
         assert main([command, id]) == 2, (command, id)
-        assert "cannot be a dataset id" in capsys.readouterr().err
+        assert "is not a dataset id" in capsys.readouterr().err
     assert not config.root.exists()
 
 

@@ -53,8 +53,8 @@ class Wrong:
 
 
 TO_COPY = re.compile(r"((Example|Not found): |(: |, then )(rlds|pip) )(?!.*\. )")
-AN_ID = "An id is family/name"
-A_GLOB = "Give one id; rlds list"
+AN_ID = "Expected family/name"
+A_GLOB = "is a glob. Expected one id."
 SOURCE = "Pass the folder with the publisher's files under their original names"
 IRIS, PONG, DOOR = "root/datasets/demo/iris", "root/datasets/demo/pong", data.DOOR
 MINARI, SAME = "root/datasets/minari/my/door-v0", "root/datasets/derived/same"
@@ -175,7 +175,7 @@ IDS = [
     Wrong(f"verify {'x/' * 400}x", 2, AN_ID),
     Wrong("info demo/.iris", 2, AN_ID),
     Wrong("path 'demo/*'", 2, A_GLOB),
-    Wrong("info 'hopper-*'", 2, "is a glob, and one id is needed here"),
+    Wrong("info 'hopper-*'", 2, A_GLOB),
     Wrong("convert 'demo/ir[i]s' --layout ted", 2, A_GLOB),
     Wrong(f"preprocess 'demo/?' --out x {FUNCTION}", 3, "See: rlds list --installed"),
     Wrong("info d4rl", 3, "rlds list 'd4rl/*'"),
@@ -222,7 +222,7 @@ FUNCTIONS += [
     Wrong(f"preprocess d4rl/pen-human-v0 --out x {FUNCTION}", 3, "Run: rlds download"),
 ]
 ROOTS = [
-    Wrong("list --root ''", 2, "The cache root is empty text. Give --root a folder"),
+    Wrong("list --root ''", 2, "The cache root is empty text. Pass a folder as --root"),
     Wrong("list --root file", 2, "is not a folder. Check --root and RLDS_HOME"),
     Wrong("list --root file/below", 2, "is not a folder. Check --root and RLDS_HOME"),
     Wrong("download demo/iris --root file/below", 2, "Check --root and RLDS_HOME"),

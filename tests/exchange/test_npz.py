@@ -161,7 +161,7 @@ def test_a_wrong_checksum_is_refused_and_its_array_named(
 
 def test_the_reason_is_in_the_error_where_a_needed_column_cannot_be_read(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.npz", observation=np.array([None] * 10))
-    with pytest.raises(UsageError, match="observation: it holds Python objects"):
+    with pytest.raises(UsageError, match="observation: it contains Python objects"):
         plan_import(path, "mine/a")
 
 

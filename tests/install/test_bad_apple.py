@@ -279,7 +279,7 @@ def test_a_folder_whose_name_no_id_can_have_hides_no_other(
     odd = config.root / "datasets" / "toy" / "two words"
     shutil.copytree(toy, odd)
     assert door in run(capsys, "list", "--installed")[0]
-    assert "its name cannot be a dataset's" in caplog.text
+    assert "its name is not a dataset id" in caplog.text
 
 
 def test_a_folder_that_cannot_be_read_hides_no_other(

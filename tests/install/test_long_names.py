@@ -71,7 +71,7 @@ def test_a_root_without_room_for_the_names_below_it_is_refused(
 def test_an_id_that_is_too_long_is_refused(id: str, config: Config, capsys: Capture) -> None:
     for command in ("download", "info", "path", "verify", "delete"):
         assert main([command, id]) == 2
-        assert "cannot be a dataset id" in capsys.readouterr().err
+        assert "is not a dataset id" in capsys.readouterr().err
     assert not config.root.exists()
 
 

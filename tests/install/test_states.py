@@ -152,7 +152,7 @@ def test_preprocessing_warns_of_what_comes_of_it_and_no_worker_does(
     datasets_cli.preprocess(door, same, "same", num_workers=workers, progress=silent)
     (found,) = shown
     assert "derived/same is unverified" in str(found.message)
-    assert f"it is derived from {door}, whose raw files are not known" in str(found.message)
+    assert f"it is derived from {door}, whose raw files may differ" in str(found.message)
     assert found.filename == __file__
 
 

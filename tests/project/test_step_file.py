@@ -32,7 +32,7 @@ HOSTILE = {
     "[[preprocess]]\ninput='a'\nfn='m'\nout='x'\n": "is not MODULE:FUNCTION, such as",
     "[[preprocess]]\ninput='a'\nfn='../m:f'\nout='x'\n": "is not MODULE:FUNCTION, such as",
     "[[preprocess]]\ninput='a'\nfn=['m:f']\nout='x'\n": "fn is ['m:f']; expected text",
-    "[[preprocess]]\ninput='a'\nfn='m:f'\nout='../x'\n": "An id is family/name",
+    "[[preprocess]]\ninput='a'\nfn='m:f'\nout='../x'\n": "Expected family/name",
     "[[preprocess]]\ninput='a'\nfn='m:f'\nout='{id}'\n": "has braces. Expected none, or {name}",
     "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nseed=true\n": "expected a whole number",
     "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nseed=-1\n": "expected 0 or more",

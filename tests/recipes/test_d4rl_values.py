@@ -278,7 +278,7 @@ def test_text_fields_are_kept_and_named(dtype: Any, tmp_path: Path, config: Conf
     assert_d4rl(folder, path, LAYOUTS["mujoco_v0"].max_episode_steps)
     notes = manifest.metadata["notes"]
     assert any("info.task" in note and "text=True" in note for note in notes)
-    assert "1 distinct texts are not UTF-8; their bytes are kept as surrogate escapes" in notes
+    assert "1 distinct texts are not UTF-8; their bytes become surrogate escapes" in notes
     assert "dropped_fields" not in manifest.metadata
 
 

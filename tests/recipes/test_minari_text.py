@@ -75,7 +75,7 @@ def test_the_note_says_how_to_ask_for_it(install: Install) -> None:
 
 def test_text_that_is_not_utf8_is_noted(install: Install) -> None:
     notes = install(files.texts_of_fixed_length()).manifest.metadata["notes"]
-    assert "1 distinct texts are not UTF-8; their bytes are kept as surrogate escapes" in notes
+    assert "1 distinct texts are not UTF-8; their bytes become surrogate escapes" in notes
 
 
 @both_layouts

@@ -21,6 +21,7 @@ from datasets_cli.store.layouts.compact_writer import CompactWriter
 from datasets_cli.store.layouts.ted_writer import TedWriter
 from datasets_cli.store.sealed_json import seal
 from tests.store.test_compact import pixel_rows, transitions, write
+from tests.support.refusals import refused
 
 NUM_EXAMPLES = int(os.environ.get("RLDS_TEST_MUTATIONS", "75"))
 
@@ -167,60 +168,72 @@ def test_a_file_outside_the_folder_is_named_so(name: str, folders: dict[str, Pat
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "key", "found"),
     [
-        (lambda e: e.update(layout="flat"), "layout: expected one of ted, compact, found 'flat'"),
-        (lambda e: e.update(num_transitions=0), "num_trajectories: expected 1 to the 0"),
-        (lambda e: e.update(num_transitions=True), "num_transitions: expected .* found True"),
-        (lambda e: e.update(num_trajectories=16), "num_trajectories: expected 1 to the 15"),
-        (lambda e: e.update(columns=[]), "columns has 0 keys; expected one or more"),
+        (lambda e: e.update(layout="flat"), "layout", "flat"),
+        (lambda e: e.update(num_transitions=0), "num_trajectories", 3),
+        (lambda e: e.update(num_transitions=True), "num_transitions", True),
+        (lambda e: e.update(num_trajectories=16), "num_trajectories", 16),
+        (lambda e: e.update(columns=[]), "columns", []),
+        (lambda e: e.update(columns=[e["columns"][0]] * 2), "columns", ["action"] * 2),
         (
-            lambda e: e["columns"].append(e["columns"][0]),
-            "expected one or more distinct keys",
+            lambda e: e["columns"][0].update(key=["next"]),
+            "columns",
+            ["next", "next.truncated"],
         ),
-        (lambda e: e["columns"][0].update(key=["next"]), "columns: expected either next or next"),
-        (lambda e: e["columns"][0].update(key=[]), r"columns\[0\].key: expected a list of 1 to"),
-        (lambda e: e["columns"][0].update(key=["x"] * 65), r"columns\[0\].key"),
-        (lambda e: e["columns"][0].update(dtype="int24"), r"columns\[0\].dtype: expected one of"),
+        (lambda e: e["columns"][0].update(key=[]), "columns[0].key", []),
+        (lambda e: e["columns"][0].update(key=["x"] * 65), "columns[0].key", ["x"] * 65),
+        (lambda e: e["columns"][0].update(dtype="int24"), "columns[0].dtype", "int24"),
+        (lambda e: e["columns"][0].update(shape=[-1]), "columns[0].shape[0]", -1),
+        (lambda e: e["columns"][0].update(shape=[2**47, 0, 2**47]), "columns", 15 * 2**94),
+        (lambda e: e["columns"][0].update(shape=[1] * 99), "columns[0].shape", [1] * 99),
+        (lambda e: e.update(files=[]), "files", []),
+        (lambda e: e["files"].update(x={"bytes": -1, "sha256": "0"}), "files.x.bytes", -1),
+        (lambda e: e["files"].update(x={"bytes": 1}), "files.x.sha256", None),
+        (lambda e: e["record"].update(num_records=17), "record.num_records", 17),
+        (lambda e: e["record"].update(record_bytes=12), "record.record_bytes", 12),
+        (lambda e: e["record"].update(record_bytes=8), "record.fields", ...),
+        (lambda e: e["record"].pop("made"), "record.made", None),
+        (lambda e: e["record"]["fields"].pop(), "record", 0),
+        (lambda e: field(e, "action").update(offset=-8), "record.fields[{action}].offset", -8),
         (
-            lambda e: e["columns"][0].update(shape=[-1]),
-            r"columns\[0\].shape\[0\]: expected .* found -1",
+            lambda e: field(e, "action").update(offset=10**30),
+            "record.fields[{action}].offset",
+            10**30,
         ),
-        (lambda e: e["columns"][0].update(shape=[2**47, 0, 2**47]), "fewer than 2..48"),
-        (lambda e: e["columns"][0].update(shape=[1] * 99), "at most 62 dimensions"),
-        (lambda e: e.update(files=[]), r"files: expected an object, found \[\]"),
         (
-            lambda e: e["files"].update(x={"bytes": -1, "sha256": "0"}),
-            "files.x.bytes: expected .* found -1",
+            lambda e: field(e, "action").update(successor="x"),
+            "record.fields[{action}].successor",
+            "x",
         ),
-        (lambda e: e["files"].update(x={"bytes": 1}), "files.x.sha256 is missing"),
-        (lambda e: e["record"].update(num_records=17), "record.num_records: expected one for each"),
-        (lambda e: e["record"].update(record_bytes=12), "record.record_bytes: expected a multiple"),
-        (lambda e: e["record"].update(record_bytes=8), "record.fields: they take"),
-        (lambda e: e["record"].pop("made"), "record.made is missing"),
+        (lambda e: field(e, "float32").update(successor=None), "record", 0),
+        (swap, "record.fields", ...),
         (
-            lambda e: e["record"]["fields"].pop(),
-            r"record: it holds 0 of .*, the manifest's columns 1\. ",
+            lambda e: e["record"]["constants"][0].update(value="0"),
+            "record.constants[0].value",
+            "0",
         ),
-        (lambda e: field(e, "action").update(offset=-8), r"record.fields\[\d+\]"),
-        (lambda e: field(e, "action").update(offset=10**30), r"record.fields\[\d+\]"),
-        (lambda e: field(e, "action").update(successor="x"), r"successor: expected a list"),
-        (lambda e: field(e, "float32").update(successor=None), "record: it holds 0 of next.obs"),
-        (swap, r"record.fields: expected .* at byte 0, found it at"),
-        (lambda e: e["record"]["constants"][0].update(value="0"), "value: expected hexadecimal"),
-        (lambda e: e["record"]["constants"][0].update(value="00" * 99), "has 99 bytes, a row of"),
-        (lambda e: e["record"]["constants"].append(e["record"]["constants"][0]), "it holds 2 of"),
-        (add_flag, "flags that are neither 0 nor 1"),
-        (lambda e: e["record"]["made"][0].update(dtype="int32"), "record.made: expected only"),
-        (lambda e: e["record"]["frames"][0].update(dtype="int8"), "record.frames: expected frames"),
-        (lambda e: e["record"]["frames"][0].update(shape=[36, 0]), "record.frames: expected"),
-        (lambda e: e["record"]["frames"][0].update(shape=[36, 35]), "record: it holds 0 of"),
+        (lambda e: e["record"]["constants"][0].update(value="00" * 99), "record.constants", 99),
+        (lambda e: e["record"]["constants"].append(e["record"]["constants"][0]), "record", 2),
+        (add_flag, "record.constants", "0102"),
+        (
+            lambda e: e["record"]["made"][0].update(dtype="int32"),
+            "record.made",
+            "episode int32 []",
+        ),
+        (lambda e: e["record"]["frames"][0].update(dtype="int8"), "record.frames", ...),
+        (lambda e: e["record"]["frames"][0].update(shape=[36, 0]), "record.frames", ...),
+        (lambda e: e["record"]["frames"][0].update(shape=[36, 35]), "record", 0),
     ],
 )
 def test_each_contradiction_is_named(
-    change: Callable[[Json], None], message: str, folders: dict[str, Path]
+    change: Callable[[Json], None], key: str, found: object, folders: dict[str, Path]
 ) -> None:
     entry = json.loads((folders["compact"] / "manifest.json").read_text())
+    keys = [each["key"][-1] for each in entry["record"]["fields"]]
     change(entry)
-    with pytest.raises(DamagedDataset, match=f"manifest.*{message}"):
+    attributes = {"key": key.format(action=keys.index("action"))}
+    if found is not ...:
+        attributes["found"] = found
+    with refused(DamagedDataset, **attributes):
         open_with(folders["compact"], entry)

@@ -20,6 +20,7 @@ from datasets_cli.schema.columns import Column
 from datasets_cli.store import manifest as manifest_file
 from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest
 from datasets_cli.store.sealed_json import MAX_DEPTH, parse, seal
+from tests.support.refusals import refused
 
 NUM_EXAMPLES = int(os.environ.get("RLDS_TEST_MUTATIONS", "100"))
 
@@ -106,14 +107,16 @@ def test_a_manifest_has_one_digest(folder: Path) -> None:
     data = (folder / "manifest.json").read_bytes()
     line = next(line for line in data.splitlines(keepends=True) if b' "digest"' in line)
     (folder / "manifest.json").write_bytes(data.replace(line, 2 * line))
-    assert "expected one line with its digest, found 2" in refusal(folder)
+    with refused(DamagedDataset, key="digest", found=2):
+        read_manifest(folder)
 
 
 def test_the_digest_is_needed_and_one_that_is_nested_is_another_matter(folder: Path) -> None:
     document = parse((folder / "manifest.json").read_bytes())
     del document["digest"]
     (folder / "manifest.json").write_text(json.dumps(document))
-    assert "expected one line with its digest, found 0" in refusal(folder)
+    with refused(DamagedDataset, key="digest", found=0):
+        read_manifest(folder)
     put(folder, {**document, "metadata": {"digest": HEX, "list": [{"digest": HEX}]}})
     assert read_manifest(folder).metadata["digest"] == HEX
 
@@ -186,73 +189,61 @@ def test_any_value_in_any_place_is_read_or_damaged(data: st.DataObject, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "message"),
+    ("path", "value", "key", "found"),
     [
-        (("num_transitions",), -1, "num_transitions: expected a whole number from 0"),
-        (
-            ("num_transitions",),
-            True,
-            "num_transitions: expected a whole number from 0 to 2**48, found True",
-        ),
-        (
-            ("num_trajectories",),
-            2.5,
-            "num_trajectories: expected a whole number from 0 to 2**48, found 2.5",
-        ),
-        (("layout",), "rows", "layout: expected one of ted, compact, found 'rows'"),
-        (("columns", 1, "shape"), 3, "columns[1].shape: expected a list"),
-        (("columns", 0, "dtype"), "float7", "columns[0].dtype: expected one of"),
-        (("columns", 0, "shape"), [2**61, 8], "from 0 to 2**48"),
-        (("columns", 0, "shape"), [0, 2**47, 8], "fewer than 2**48"),
-        (("columns", 0, "shape"), [1] * 100, "at most 62 dimensions"),
-        (("columns", 0, "key"), [], "columns[0].key: expected a list of 1 to"),
-        (("columns", 0, "key"), ["next", "reward"], "distinct keys"),
-        (("columns", 0, "key"), ["next"], "expected either next or next.reward"),
-        (
-            ("files",),
-            {"a": {"bytes": 1, "sha256": "no"}},
-            "files.a.sha256: expected 64 hexadecimal digits, found 'no'",
-        ),
-        (("files",), {"a\0b": {"bytes": 1, "sha256": HEX}}, "which no file can have"),
-        (("files",), {"x" * 999: {"bytes": 1, "sha256": HEX}}, "which no file can have"),
-        (("resources", 0), {"url": "x"}, "resources[0].filename is missing"),
-        (("metadata", "notes"), 7, "metadata.notes: expected a list, found 7"),
-        (
-            ("statistics", "reward", "min"),
-            "low",
-            "statistics.reward.min: expected a number or null, found 'low'",
-        ),
-        (("statistics", "reward", "min"), 10**400, "expected a number or null"),
-        (("parent",), {"content": HEX}, "parent.id is missing"),
-        (("content",), "abc", "content: expected 64 hexadecimal digits, found 'abc'"),
-        (("format_version",), 0, "format_version: expected a number of 1 or more, found 0"),
-        (("format_version",), "2", "format_version: expected a number of 1 or more, found '2'"),
+        (("num_transitions",), -1, "num_transitions", -1),
+        (("num_transitions",), True, "num_transitions", True),
+        (("num_trajectories",), 2.5, "num_trajectories", 2.5),
+        (("layout",), "rows", "layout", "rows"),
+        (("columns", 1, "shape"), 3, "columns[1].shape", 3),
+        (("columns", 0, "dtype"), "float7", "columns[0].dtype", "float7"),
+        (("columns", 0, "shape"), [2**61, 8], "columns[0].shape[0]", 2**61),
+        (("columns", 0, "shape"), [0, 2**47, 8], "columns", 3 * 2**50),
+        (("columns", 0, "shape"), [1] * 100, "columns[0].shape", [1] * 100),
+        (("columns", 0, "key"), [], "columns[0].key", []),
+        (("columns", 0, "key"), ["next", "reward"], "columns", ["next.reward"] * 2),
+        (("columns", 0, "key"), ["next"], "columns", ["next", "next.reward"]),
+        (("files",), {"a": {"bytes": 1, "sha256": "no"}}, "files.a.sha256", "no"),
+        (("files",), {"a\0b": {"bytes": 1, "sha256": HEX}}, "files", "a\0b"),
+        (("files",), {"x" * 999: {"bytes": 1, "sha256": HEX}}, "files", "x" * 999),
+        (("resources", 0), {"url": "x"}, "resources[0].filename", None),
+        (("metadata", "notes"), 7, "metadata.notes", 7),
+        (("statistics", "reward", "min"), "low", "statistics.reward.min", "low"),
+        (("statistics", "reward", "min"), 10**400, "statistics.reward.min", 10**400),
+        (("parent",), {"content": HEX}, "parent.id", None),
+        (("content",), "abc", "content", "abc"),
+        (("format_version",), 0, "format_version", 0),
+        (("format_version",), "2", "format_version", "2"),
     ],
 )
-def test_the_message_says_what_is_wrong(
-    tmp_path: Path, path: tuple[Any, ...], value: Any, message: str
+def test_the_error_names_the_wrong_entry(
+    tmp_path: Path, path: tuple[Any, ...], value: Any, key: str, found: object
 ) -> None:
     put(tmp_path, changed(document_of(WHOLE), path, value))
-    assert message in refusal(tmp_path)
+    refusal(tmp_path)
+    with refused(DamagedDataset, key=key, found=found):
+        read_manifest(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "found"),
     [
-        ('{"format_version": NaN}', "it contains NaN"),
-        ('{"format_version": 1e999}', "is too large"),
-        ('{"format_version": ' + "7" * 5000 + "}", "4300"),
-        ("[" * 100_000, "deep"),
-        ('{"a":' * (MAX_DEPTH + 1) + "1" + "}" * (MAX_DEPTH + 1), "deep"),
-        ("[]", "expected an object, found a list"),
-        (r'{"id": "half \ud800 pair"}', "surrogates not allowed"),
+        ('{"format_version": NaN}', "NaN"),
+        ('{"format_version": 1e999}', "1e999"),
+        ('{"format_version": ' + "7" * 5000 + "}", None),
+        ("[" * 100_000, "more"),
+        ('{"a":' * (MAX_DEPTH + 1) + "1" + "}" * (MAX_DEPTH + 1), "more"),
+        ("[]", []),
+        (r'{"id": "half \ud800 pair"}', None),
     ],
 )
 def test_json_that_our_other_code_could_not_follow_is_damaged(
-    tmp_path: Path, text: str, message: str
+    tmp_path: Path, text: str, found: object
 ) -> None:
     (tmp_path / "manifest.json").write_text(text)
-    assert message in refusal(tmp_path)
+    refusal(tmp_path)
+    with refused(DamagedDataset, key=None, found=found):
+        read_manifest(tmp_path)
 
 
 def test_a_manifest_without_end_is_not_read_whole(
@@ -296,10 +287,14 @@ def test_no_manifest_is_no_dataset(tmp_path: Path) -> None:
 
 def test_a_newer_version_says_how_to_upgrade(folder: Path) -> None:
     put(folder, {"format_version": 3, "anything": []})
-    assert "has format version 3, and this program reads 2" in refusal(folder, "newer")
+    refusal(folder, "newer")
+    with refused(DamagedDataset, expected=2, found=3, newer=True):
+        read_manifest(folder)
 
 
 def test_an_older_version_says_how_to_make_the_dataset_again(folder: Path) -> None:
     document = parse((folder / "manifest.json").read_bytes())
     put(folder, {**document, "format_version": 1})
-    assert "has format version 1, and this program reads 2. " in refusal(folder)
+    refusal(folder)
+    with refused(DamagedDataset, expected=2, found=1, newer=False):
+        read_manifest(folder)

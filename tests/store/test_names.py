@@ -30,6 +30,7 @@ from datasets_cli.store.layouts.compact_writer import CompactWriter
 from datasets_cli.store.layouts.ted_writer import TedWriter
 from datasets_cli.store.manifest import Manifest, write_manifest
 from tests.support.derived import preprocess
+from tests.support.refusals import refused
 
 LAYOUTS: dict[str, Any] = {"ted": TedWriter, "compact": CompactWriter}
 RESERVED = ["shape", "device", "_type", "_class", "_format_version", "_names"]
@@ -209,24 +210,15 @@ def test_plain_names_are_those_of_their_files() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "problem"),
-    [
-        ((), "needs one name"),
-        (("a", ""), "none that is empty"),
-        (("\ud800",), "half of a surrogate pair"),
-        (("x" * 200,), r"takes 201 bytes in a file name; expected 200 or fewer"),
-        (("é" * 100,), "takes 201 bytes"),
-        (("/" * 67,), "takes 202 bytes"),
-        (("x" * 300,), "takes 301 bytes"),  # no call of the system takes a path with it
-    ],
+    "key", [(), ("a", ""), ("\ud800",), ("x" * 200,), ("é" * 100,), ("/" * 67,), ("x" * 300,)]
 )
-def test_keys_that_no_file_can_have_are_refused(tmp_path: Path, key: Key, problem: str) -> None:
-    with pytest.raises(SourceError, match=problem):
+def test_keys_that_no_file_can_have_are_refused(tmp_path: Path, key: Key) -> None:
+    with refused(SourceError, key=key):
         column_of(key, np.zeros(3))
     assert not columns.can_store(key, np.dtype(float))
     if key and "" not in key:
         storage = LazyMemmapStorage(3, scratch_dir=tmp_path / "rows")
-        with pytest.raises(UsageError, match=problem):
+        with refused(UsageError, key=key):
             ReplayBuffer(storage=storage, batch_size=2).extend(
                 TensorDict({key: torch.ones(3)}, [3])
             )
@@ -294,7 +286,7 @@ def test_files_of_a_storage_are_never_one(tmp_path: Path) -> None:
     rows = TensorDict({"A": torch.zeros(3), "a": torch.ones(3)}, [3])
     for exists in (False, True):
         storage = LazyMemmapStorage(3, scratch_dir=tmp_path / str(exists), existsok=exists)
-        with pytest.raises(UsageError, match="two keys have the same file name"):
+        with refused(UsageError, key=("a",)):
             ReplayBuffer(storage=storage, batch_size=2).extend(rows)
 
 

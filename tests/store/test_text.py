@@ -321,7 +321,7 @@ def test_a_bad_offset_names_the_row(value: int, tmp_path: Path) -> None:
     offsets = np.memmap(folder / "text.offsets", "<i8", "r+")
     offsets[1] = value
     offsets.flush()
-    with pytest.raises(DamagedDataset, match=r"row \d+: text\.offsets has its value \d"):
+    with pytest.raises(DamagedDataset, match=r"row \d+: text\.offsets puts value \d"):
         texts_of(open_dataset(folder, text=True))
 
 
@@ -369,7 +369,7 @@ def test_offsets_that_begin_or_end_elsewhere_are_refused(
 def test_short_values_do_not_fill_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "KEPT_BYTES", 10_000)
+    monkeypatch.setattr(reader, "CACHE_BYTES", 10_000)
     steps = steps_of([str(number) for number in range(1000)], (1000,))
     texts = open_dataset(write(tmp_path, "ted", steps), text=True).texts
     assert texts is not None

@@ -110,7 +110,7 @@ WRONG = {
     "name": ('[CatalogueEntry("first-v0")', '[nosuch("first-v0")', "in line 14: NameError"),
     "entries": ('[CatalogueEntry("first-v0")', '["first-v0"', "expected CatalogueEntry"),
     "twice": ('"second-v0"', '"first-v0"', "with different names"),
-    "an id": ('"first-v0"', '"first v0"', "cannot be a dataset id"),
+    "an id": ('"first-v0"', '"first v0"', "is not a dataset id"),
     "files": ("[Resource(urls=", "[dict(urls=", "expected Resources"),
     "family": ('Recipe("lander"', 'Recipe("solar"', "family='lander'"),
     "nothing": ("RECIPE =", "RECIPES =", "must define RECIPE"),

@@ -142,7 +142,7 @@ def test_a_file_that_the_disk_cannot_read_is_damage_and_the_others_are_verified(
     with pytest.raises(IntegrityError) as caught:
         datasets_cli.verify([MAZE, door], config=maze)
     bad, good = caught.value.results
-    assert "action.memmap: it cannot be read (Input/output error)" in str(bad.error)
+    assert "action.memmap: cannot be read (Input/output error)" in str(bad.error)
     assert "observation.memmap: expected sha256" in str(bad.error)  # one after it
     assert good.error is None
     assert [each.outcome for each in datasets_cli.repair(config=maze)] == ["sound", "repaired"]

@@ -613,7 +613,9 @@ def decoded(kind: type[T], found: object, path: Path, where: str = "") -> T:
     try:
         return decode(kind, found, where)
     except WrongValue as error:
-        raise DamagedDataset(f"{path}: {error}.", path=path, advice=DUMP_AGAIN) from error
+        raise DamagedDataset(
+            f"{path}: {error}.", path=path, **error.details, advice=DUMP_AGAIN
+        ) from error
 
 
 def whole_number_in(state: StateDict, name: str, path: Path, most: int = 2**62) -> int:

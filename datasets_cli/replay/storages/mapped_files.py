@@ -44,7 +44,7 @@ class ColumnFiles:
             for leaf in files.leaves:
                 check_key(leaf.key)
         except SourceError as error:  # before a file was created
-            raise WrongRows(str(error)) from error
+            raise error.as_kind(WrongRows) from error
         try:
             with room_for(folder, files.capacity * files.row_bytes):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ class ColumnFiles:
                     files._reserve_all()
         except SourceError as error:  # the user can rename the keys of these rows
             files.delete()
-            raise WrongRows(str(error)) from error
+            raise error.as_kind(WrongRows) from error
         except BaseException:
             files.delete()
             raise

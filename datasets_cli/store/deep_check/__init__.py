@@ -1,1 +1,1 @@
-"""Reading every value of a dataset to find what checksums cannot: wrong when it was written."""
+"""The deep check: reads every value of a dataset, to find values that were written wrong."""

@@ -1,4 +1,4 @@
-"""A deep check: every row of a dataset is read, every frame decoded, in bounded memory."""
+"""Reads every row and decodes every frame of a dataset, in bounded memory."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from datasets_cli.store.layouts.frames import FrameReader
 
 
 def deep_check(dataset: Dataset, progress: Progress) -> DeepReport:
-    """Read every value of an opened dataset and return the report on its numbers."""
-    # Text is checked by its codes and offsets; any bytes are a value.
-    # No row is read by offsets that are wrong.
+    """Read every value of an opened dataset, and return the report of its numbers."""
+    # Of text only codes and offsets are checked: all bytes are valid values. Wrong offsets are
+    # reported before any row is read.
     if problems := list(offset_problems(dataset)):
         raise _damaged(dataset, problems)
     invariants = Invariants(dataset.manifest, dataset.offsets.numpy())
@@ -32,7 +32,7 @@ def deep_check(dataset: Dataset, progress: Progress) -> DeepReport:
     step = rows_per_block(dataset.row_bytes)
     for start in range(0, num_rows, step):
         stop = min(start + step, num_rows)
-        # One row more than the block has, for the successor of its last one.
+        # One row more than the block, for the successor of its last row.
         tree = dataset.run(start, min(stop + 1, num_rows))
         leaves = {key: entry(tree, key) for key in keys}
         invariants.check(start, leaves)
@@ -55,9 +55,9 @@ def deep_check(dataset: Dataset, progress: Progress) -> DeepReport:
 
 
 def _decode_all(dataset: Dataset) -> int:
-    """Decode the frames that no row has, and return how many there are of all."""
-    # A row has the frame of its record and, as successor, that of the next one; where a column has
-    # no successor, no row has the frame of a trajectory's last record.
+    """Decode the frames that no row contains; return the number of all frames."""
+    # A row contains the frame of its record and, as successor, the frame of the next record.
+    # Without a successor, no row contains the frame of the last record of a trajectory.
     if dataset.manifest.layout != "compact":
         return 0
     record = dataset.record
@@ -75,13 +75,16 @@ def _damaged(dataset: Dataset, problems: list[str]) -> DamagedDataset:
     id = dataset.id
     return DamagedDataset(
         f"{id} under {dataset.folder} breaks the rules of the format: {'; '.join(problems)}. "
-        "Its files have not changed since they were written, so that its recipe, or an older "
-        "version of this program, wrote them wrong. Upgrade, and make it again"
+        "Its files match their checksums: the recipe or an older version of rlds wrote them wrong.",
+        id=id,
+        path=dataset.folder,
+        found=problems,
+        advice="Upgrade rlds, and install or derive the dataset again.",
     )
 
 
 def _numbers(leaf: torch.Tensor) -> np.ndarray:
-    """Return the numbers of rows ``[n, size]``; their bytes where these cannot be told."""
+    """Return rows as numbers ``[n, size]``, or as bytes if numpy cannot compute with them."""
     numbers = plain_numbers(to_array(leaf))
     if numbers is None:
         numbers = bytes_of(leaf).numpy().view("V1")

@@ -1,12 +1,12 @@
-"""The rules that every row of a dataset keeps, checked block by block.
+"""Rules for every row of a dataset that is not derived, checked block by block.
 
-    next.done = next.terminated or next.truncated, and true in the last row of a trajectory alone
-    done, terminated, truncated at the root are false: a step that is taken has not ended before
+    next.done is next.terminated or next.truncated, and true only in the last row of a trajectory
+    done, terminated and truncated at the root are false: an ended trajectory has no further step
     episode is the number of the trajectory
-    next.observation is the following row's observation, and zeros after a terminated step, where
-    the successor rule made it (see ``schema.transitions``)
+    next.observation is the observation of the following row, and zeros after a terminated step, if
+    the successor rule computed it (see ``schema.transitions``)
 
-A function may give a derived dataset any value, so that none of them binds it.
+The function of a derived dataset may return any values.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from datasets_cli.schema.transitions import SHIFTED
 from datasets_cli.store.manifest import Manifest
 
 Leaves = dict[Key, torch.Tensor]
-"""Some columns of consecutive rows, each ``[n, *shape]``."""
+"""Columns of consecutive rows, each ``[n, *shape]``."""
 
 FLAGS = (DONE, TERMINATED, TRUNCATED)
 SCHEMA = "schema"
 
 
 class Invariants:
-    """The rules of one dataset, and which of them a row was found to break."""
+    """Checks the rules of one dataset, and collects the violations."""
 
-    # offsets: of its trajectories, int64 `[K + 1]`.
+    # offsets: of the trajectories, int64 `[K + 1]`.
 
     def __init__(self, manifest: Manifest, offsets: np.ndarray) -> None:
         self._offsets = offsets
@@ -52,7 +52,7 @@ class Invariants:
             key for key in keys if key[0] == "observation" and successor_of(key) in keys
         )
         self.problems: dict[str, str] = {}
-        """The first row that breaks a rule, by the rule."""
+        """The first violation of each rule."""
         if self._binds:
             self._check_columns(manifest)
 
@@ -76,7 +76,7 @@ class Invariants:
                 self._successors(start, key, leaves, num_checked)
 
     def _check_columns(self, manifest: Manifest) -> None:
-        """Check that the columns which every dataset has are what the rules can be read from."""
+        """Check the dtypes and shapes of the columns that the rules read."""
         kinds = {column.key: (column.dtype, column.shape) for column in manifest.columns}
         expected: dict[Key, tuple[str, tuple[int, ...]]] = {EPISODE: ("int64", ())}
         expected |= dict.fromkeys((*FLAGS, *ROOT_FLAGS), ("bool", (1,)))
@@ -98,7 +98,7 @@ class Invariants:
         following = bytes_of(leaves[key])[1:]
         successors = bytes_of(leaves[successor_of(key)])
         ends = ends_of(self._offsets, start, start + num_checked)
-        # The last row of all ends a trajectory, so that every other one has a row after it.
+        # The last row of the dataset ends a trajectory, so every other row has a row after it.
         inner = np.flatnonzero(~ends)
         differs = np.zeros(num_checked, np.bool_)
         differs[inner] = (following[inner] != successors[inner]).any(dim=1).numpy()

@@ -1,4 +1,4 @@
-"""Checking where things begin: trajectories, records of rows, bytes of frames and of text."""
+"""Checks offsets: of trajectories, of records, of frames and of text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHUNK_ROWS = 1 << 20
 
 
 def offset_problems(dataset: Dataset) -> Iterator[str]:
-    """Yield what is wrong with the offsets of a dataset; opening it checks its trajectory table."""
+    """Yield the faults of the offsets; the trajectory table was checked on opening."""
     manifest = dataset.manifest
     if manifest.texts:
         num_values = int(manifest.files[OFFSETS_FILENAME]["bytes"]) // 8 - 1
@@ -29,11 +29,11 @@ def offset_problems(dataset: Dataset) -> Iterator[str]:
     if manifest.layout != "compact":
         return
     offsets, record = dataset.offsets.numpy(), dataset.record
-    num_records = len(dataset) + len(offsets) - 1  # each trajectory has one more than it has rows
+    num_records = len(dataset) + len(offsets) - 1  # one more for each trajectory
     if record.num_records != num_records:
         yield (
-            f"there are {record.num_records} records; expected {num_records}, one for each row "
-            "and one more for each trajectory"
+            f"the dataset has {record.num_records} records; expected {num_records}, one for each "
+            "row and one more for each trajectory"
         )
         return
     yield from _row_map_problems(dataset.folder, record, offsets)
@@ -43,8 +43,8 @@ def offset_problems(dataset: Dataset) -> Iterator[str]:
 
 
 def _first_wrong(count: int, wrong: Callable[[int, int], np.ndarray]) -> Iterator[int]:
-    """Yield the first of ``count`` entries that is wrong, if one is."""
-    # wrong: which of the entries from one up to another are, bool `[n]`.
+    """Yield the number of the first wrong entry of ``count`` entries, if there is one."""
+    # wrong: returns which entries from start to stop - 1 are wrong, bool `[n]`.
     for start in range(0, count, CHUNK_ROWS):
         wrong_ones = np.flatnonzero(wrong(start, min(start + CHUNK_ROWS, count)))
         if len(wrong_ones):
@@ -57,7 +57,7 @@ def _row_map_problems(folder: Path, record: Record, offsets: np.ndarray) -> Iter
     row_map = map_array(folder / ROW_MAP, row_map_dtype(record.num_records), (num_rows,))
 
     def wrong(start: int, stop: int) -> np.ndarray:
-        # Before row i are the records of i rows, and one more for each trajectory that has ended.
+        # Row i follows the records of i rows, and one more of each earlier trajectory.
         expected = np.arange(start, stop) + numbers_of(offsets, start, stop)
         is_wrong: np.ndarray = row_map[start:stop] != expected
         return is_wrong
@@ -68,18 +68,18 @@ def _row_map_problems(folder: Path, record: Record, offsets: np.ndarray) -> Iter
 
 
 def _span_problems(folder: Path, name: str, what: str, count: int, size: int) -> Iterator[str]:
-    """Yield what is wrong with where frames, or values of text, begin and end in their file."""
+    """Yield the faults of the offsets of frames, or of values of text, in their file."""
     starts = map_array(folder / name, "<i8", (count + 1,))
     if starts[0] != 0 or starts[-1] != size:
         yield f"{name}: goes from byte {starts[0]} to {starts[-1]}; expected 0 to {size}"
-    # A text may be empty, a compressed frame never is.
-    least, right = (0, "not to end before") if what == "value" else (1, "to end after")
+    # A text may be empty; a compressed frame cannot.
+    least, right = (0, "at or after") if what == "value" else (1, "after")
     for number in _first_wrong(
         count, lambda start, stop: np.diff(starts[start : stop + 1]) < least
     ):
         yield (
             f"{name}: {what} {number} goes from byte {starts[number]} to {starts[number + 1]}; "
-            f"expected it {right} it begins"
+            f"expected an end {right} its start"
         )
 
 

@@ -1,4 +1,4 @@
-"""What a deep check found out about a dataset without a fault."""
+"""The report of a deep check that found no fault."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from datasets_cli.core.checked_json import JsonForm, WrongValue, decode
 from datasets_cli.schema.columns import Key, show_key
 
 TABLE = "deep_check"
-"""Name of the table that keeps a report; see ``store.tables``."""
+"""The name of the cached table of a report; see ``store.tables``."""
 
 
 @dataclass(frozen=True)
 class ColumnReport(JsonForm):
-    """The numbers of one column."""
+    """The range and the special values of one column."""
 
     JSON = "key nan=num_nan infinite=num_infinite min=smallest max=largest constant=is_constant"
 
@@ -29,13 +29,13 @@ class ColumnReport(JsonForm):
 
 @dataclass(frozen=True)
 class DeepReport(JsonForm):
-    """A dataset whose every row was read, and keeps the rules of the format.
+    """The report of a dataset whose rows all follow the rules of the format.
 
     Args:
-        num_transitions: rows read.
-        num_trajectories: trajectories.
-        num_frames: frames decoded, where they are compressed.
-        columns: every column.
+        num_transitions: number of rows.
+        num_trajectories: number of trajectories.
+        num_frames: number of decoded frames; 0 without compressed frames.
+        columns: the report of each column.
     """
 
     num_transitions: int
@@ -45,7 +45,7 @@ class DeepReport(JsonForm):
 
     @property
     def remarks(self) -> list[str]:
-        """What people should see: NaN, infinity and columns that never change."""
+        """Remarks for the user: NaN, infinity and constant columns."""
         lines = []
         for column in self.columns:
             counts = {"NaN": column.num_nan, "infinite numbers": column.num_infinite}
@@ -59,7 +59,7 @@ class DeepReport(JsonForm):
 
 
 def report_from_json(table: Mapping[str, Any]) -> DeepReport | None:
-    """Return the report that ``to_json`` described; None where these values are not a report."""
+    """Return the report of a cached table, or None if the table is not a report."""
     try:
         return decode(DeepReport, table)
     except WrongValue:

@@ -1,1 +1,1 @@
-"""The layouts on the disk: `ted`, one file a leaf, and `compact`, each step once."""
+"""The layouts on the disk: `ted`, one file for each leaf, and `compact`, each step once."""

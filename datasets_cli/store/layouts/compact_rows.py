@@ -1,4 +1,4 @@
-"""The rows of the ``compact`` layout: one gather per batch, whatever the number of keys."""
+"""Reads rows of the ``compact`` layout: one gather for a batch of any number of keys."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from datasets_cli.store.layouts.record_arrays import (
 from datasets_cli.store.layouts.records import RECORDS, ROW_MAP, Record, row_map_dtype
 
 WORDS = (torch.int64, torch.int32, torch.int16, torch.uint8)
-"""Dtypes to copy records as on a device; the first whose size divides a record's is used."""
+"""Dtypes for copies of records on a device; the first whose size divides the record is used."""
 
 
 class CompactRows:
-    """The records and frames of a dataset; gathers batches from them."""
+    """Gathers batches from the records and frames of a dataset."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class CompactRows:
         self._device, self._moves = files.device, device_options.moves
         self._output = device_options.device
         self._to_output, self.is_contiguous = device_options.to_output, device_options.contiguous
-        # The entries on the CPU: a copy if the rows are on a device.
+        # On the CPU: a copy if the rows are on a device.
         row_map = RowMap(files.folder, record, lambda: self._row_map.numpy(force=True))
         num_records, listed = record.num_records, files.listed
         reader = partial(FrameReader.of, folder=files.folder, listed=listed, num_frames=num_records)
@@ -65,7 +65,7 @@ class CompactRows:
         self._row_map = files.load(ROW_MAP, dtype, (num_rows,), self._check_row_map)
         self.views = DtypeViews(record, self.arrays.plan)
         self._num_rows = num_rows
-        # Columns of one value, where batches go.
+        # Constant columns, on the device of the batches.
         constants = self.arrays.constants if self._moves else []
         self._constants = [
             (to_tensor(value.copy()).to(self._output or "cpu"), slot) for value, slot in constants
@@ -73,17 +73,17 @@ class CompactRows:
 
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
-        # Those from records are views of one fresh tensor; they are strided, so `view(-1)` refuses.
+        # Leaves from records are strided views of one new tensor, so `view(-1)` fails for them.
         return self._gather_moved(index) if self._moves else self.read(index).tree(0, len(index))
 
     def read(self, index: torch.Tensor) -> GatheredRecords:
-        """Return the rows ``index`` int64 ``[B]`` of records in memory; see ``dataset.Rows``."""
+        """Return the rows ``index`` int64 ``[B]``; see ``LayoutRows.read``."""
         numbers = checked_numbers(index, self._num_rows)
         row = self.arrays.row_map.take(numbers)
         return self.gathered(numbers, row, self.arrays.pairs(row))
 
     def gathered(self, numbers: np.ndarray, row: np.ndarray, pairs: np.ndarray) -> GatheredRecords:
-        """Return rows int64 ``[B]``, of which the pairs of their records were taken."""
+        """Return the rows int64 ``[B]`` from copies of their pairs of records."""
         arrays = self.arrays
         leaves = arrays.beside(numbers, row)
         slots = arrays.slots_beside
@@ -103,7 +103,7 @@ class CompactRows:
 
     @cached_property
     def _pairs(self) -> torch.Tensor:
-        """Row r of this view is the records r and r + 1, in the largest words; rows overlap."""
+        """A view whose row r is the records r and r + 1, in the largest words; rows overlap."""
         num_records, size = self._records.shape
         word = next(word for word in WORDS if size % word.itemsize == 0)
         words = size // word.itemsize
@@ -120,14 +120,14 @@ class CompactRows:
             arrays.row_map.check(index.numpy(force=True), row.numpy(force=True))
             raise
         nodes = arrays.plan.new()
-        # Contiguous leaves are copies, and it is these that are page-locked where they stay here.
+        # Contiguous leaves are copies; without a device these copies are page-locked.
         is_copied = self.is_contiguous and self._output is None
         self.views.put(nodes, packed if is_copied else self._to_output(packed), self.is_contiguous)
         for tree in nodes if is_copied else []:
             leaves = {name: leaf for name, leaf in tree.items() if isinstance(leaf, torch.Tensor)}
             tree.update({name: self._to_output(leaf) for name, leaf in leaves.items()})
         for shape, name, slots in arrays.zeros:
-            # One allocation for all constant flags, of which each gets a part.
+            # One allocation for all constant flags.
             dtype = torch_dtype(name)
             size = (len(slots), len(index), *shape)
             fresh = torch.zeros(size, dtype=bits_dtype(dtype), device=self._output)
@@ -140,8 +140,8 @@ class CompactRows:
             node, slot = arrays.episode
             nodes[node][slot] = self._to_output(row - index)
         for reader, places in arrays.frames:
-            # One decoding for frames and successors; the parts are contiguous. By the row map's
-            # copy on the CPU, so that no device is waited for.
+            # Frames and successors are decoded together; their parts are contiguous. The row map is
+            # a copy on the CPU, to avoid waiting for the device.
             records = arrays.row_map.take(checked_numbers(numbers, self._num_rows))
             frames = self._to_output(torch.from_numpy(reader.read(frame_records(records, places))))
             for start, (node, slot) in frame_parts(records, places):
@@ -151,21 +151,21 @@ class CompactRows:
     def history(
         self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
     ) -> torch.Tensor:
-        """Return the last steps of a leaf and the one that follows; see ``dataset.Rows``."""
+        """Return the last steps of a leaf, and the following step; see ``LayoutRows.history``."""
         arrays = self.arrays
         for field, (reader, slots) in zip(arrays.record.frames, arrays.frames, strict=True):
             if field.column.key == key and len(slots) == 2:
                 numbers = checked_numbers(index, self._num_rows)
                 row = arrays.row_map.take(numbers)
-                # Back from length - 1 steps before the row to 1 after it, which is -1 step back;
-                # never before the trajectory's first record, which is age steps back.
+                # From length - 1 steps before the row to 1 step after it (-1), but not before the
+                # first record of the trajectory, which is age steps before the row.
                 back = np.minimum(np.arange(length - 1, -2, -1), age.numpy(force=True)[:, None])
                 steps = row[:, None].astype(np.int64) - back
                 if steps.min(initial=0) < 0:
                     arrays.row_map.check(numbers, row)
                 frames = self._to_output(torch.from_numpy(reader.read(steps.ravel())))
                 return frames.view(*steps.shape, *field.column.shape)
-        # Small fields: the row itself and its successor need not be neighbours, so go by rows.
+        # Small fields by rows: a row and its successor need not be neighbours.
         rows = (index - torch.clamp(age, max=n) for n in range(length - 1, -1, -1))
         leaves = [entry(self.gather(each), key) for each in rows]
         leaves.append(entry(self.gather(index), successor_of(key)))

@@ -1,4 +1,4 @@
-"""Writing the ``compact`` layout: frames at once, small leaves first as they are, then packed."""
+"""Writes the ``compact`` layout: frames directly, small leaves first as files, then packed."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from datasets_cli.store.layouts.ted_writer import TedWriter, Written, reward_col
 class CompactWriter:
     """Writes complete TED rows into records and frames."""
 
-    # Small leaves go to files of their own below the folder until all rows are known, because only
-    # then is it known what is constant and what successors share; frames are shared or refused.
+    # Small leaves are files below the folder until all rows are written: constant columns, and
+    # successors that equal the next rows, are only known then. Frames must equal the next rows.
 
     def __init__(self, folder: Path, id: str, offsets: np.ndarray | None = None) -> None:
         self.folder = folder
@@ -51,7 +51,7 @@ class CompactWriter:
         return self._leaves.num_rows
 
     def write(self, rows: Mapping[Key, np.ndarray]) -> None:
-        """Write rows ``[n, ...]`` after the last ones."""
+        """Append rows ``[n, ...]``."""
         if self._frames is None:
             self._frames = self._open_frames(rows)
         if self._frames:
@@ -70,7 +70,7 @@ class CompactWriter:
     def add_frames(
         self, column: Column, offsets: np.ndarray, sample: Callable[[int], np.ndarray]
     ) -> PackedFrames:
-        """Return where to write a column's frames; see ``TedWriter.add_frames``."""
+        """Return the writer of a column's frames; see ``TedWriter.add_frames``."""
         field = FrameField(column, successor_of(column.key))
         self._deferred.append(field)
         path = self.folder / field.filename
@@ -79,7 +79,7 @@ class CompactWriter:
         return PackedFrames(path, column.row_bytes, dictionary, offsets)
 
     def finish(self, extra_files: Mapping[str, bytes]) -> Written:
-        """Pack the leaves, flush everything to the disk and hash it; see ``TedWriter.finish``."""
+        """Pack the leaves; flush and hash all files; see ``TedWriter.finish``."""
         offsets = self._leaves.complete()
         with disk_errors(self.folder):
             for frames in self._frames or ():
@@ -92,7 +92,7 @@ class CompactWriter:
             leaves, columns = self._leaves.folder, self._leaves.columns
             fields = (*(frames.field for frames in self._frames or ()), *self._deferred)
             written = write_packed(leaves, columns, fields, offsets, self.folder, extra_files)
-            shutil.rmtree(leaves, ignore_errors=True)  # none if all are frames
+            shutil.rmtree(leaves, ignore_errors=True)  # missing if all columns are frames
         return written
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class CompactWriter:
             frames.close()
 
     def _ends(self, rows: Mapping[Key, np.ndarray]) -> np.ndarray:
-        """Return which of these rows end a trajectory, bool ``[n]``."""
+        """Return a mask of the rows that end a trajectory, bool ``[n]``."""
         if self._leaves.offsets is None:
             return rows[DONE][:, 0]
         stop = self.num_rows + len(next(iter(rows.values())))
@@ -121,7 +121,7 @@ def write_packed(
     folder: Path,
     extra_files: Mapping[str, bytes],
 ) -> Written:
-    """Pack leaves into a folder that has the frames, flush all of it to the disk and hash it."""
+    """Pack leaves into the folder of the frames; flush and hash all files."""
     # offsets: trajectories int64 `[K + 1]`.
     record = pack(leaves, columns, fields, offsets, folder)
     statistics = summarise(leaves, reward_column(columns), offsets)

@@ -1,11 +1,10 @@
-"""Writing frames, compressed one by one; see ``frames`` for the files.
+"""Writes frames, compressed separately; see ``frames`` for the files.
 
-Every run of frames whose records follow one another is written to a segment of its own, and the
-segments are joined in the order of their records, whatever the order in which, and the number of
-processes by which, they were written:
+Each run of consecutive records is written to a separate segment, in any order and by any number of
+processes. The segments are then joined in the order of their records:
 
-frames/observation.zst.part/000000000000.zst     frames from record 0 on, one after the other
-frames/observation.zst.part/000000000000.ends    int64: where each of them ends in that file
+frames/observation.zst.part/000000000000.zst     the concatenated frames from record 0
+frames/observation.zst.part/000000000000.ends    int64: the end of each frame in that file
 """
 
 from __future__ import annotations
@@ -30,32 +29,32 @@ from datasets_cli.store.layouts.records import FrameField
 
 LEVEL = 3
 BUFFER_BYTES = 1 << 18
-TED = '"ted"'  # as Python has it
+TED = '"ted"'  # spelled as in Python
 
 
 class FrameWriter:
-    """Compresses frames that come in the order of their records."""
+    """Compresses frames in the order of their records."""
 
     def __init__(self, path: Path, frame_bytes: int) -> None:
         self._path = path
         self._frame_bytes = frame_bytes
-        self._waiting: list[np.ndarray] = []
+        self._pending: list[np.ndarray] = []
         self._segments: FrameSegments | None = None
         self.num_frames = 0
 
     def write(self, frames: np.ndarray) -> None:
-        """Add frames uint8 ``[n, ...]``; the first ones wait until a dictionary is chosen."""
+        """Add frames uint8 ``[n, ...]``; the first frames wait for the choice of a dictionary."""
         frames = np.ascontiguousarray(frames).reshape(len(frames), self._frame_bytes)
         first, self.num_frames = self.num_frames, self.num_frames + len(frames)
         if self._segments is not None:
             self._segments.write(first, frames)
             return
-        self._waiting.append(frames.copy())
+        self._pending.append(frames.copy())
         if self.num_frames >= SAMPLED_FRAMES:
             self._begin()
 
     def finish(self) -> None:
-        """Write what waits and join it all."""
+        """Write the pending frames, and join the segments."""
         if self._segments is None:
             self._begin()
         self.close()
@@ -67,8 +66,8 @@ class FrameWriter:
             self._segments.close()
 
     def _begin(self) -> None:
-        frames = np.concatenate(self._waiting or [np.zeros((0, self._frame_bytes), np.uint8)])
-        self._waiting.clear()
+        frames = np.concatenate(self._pending or [np.zeros((0, self._frame_bytes), np.uint8)])
+        self._pending.clear()
         dictionary = make_dictionary(self._path, frames)
         self._segments = FrameSegments(self._path, self._frame_bytes, dictionary)
         self._segments.write(0, frames)
@@ -87,14 +86,14 @@ class FrameSegments:
         self._end = 0
 
     def write(self, record: int, frames: np.ndarray) -> None:
-        """Add frames uint8 ``[n, ...]`` of the records from ``record`` on."""
+        """Add frames uint8 ``[n, ...]`` of consecutive records beginning with ``record``."""
         if not len(frames):
             return
         frames = np.ascontiguousarray(frames).reshape(len(frames), self._frame_bytes)
         if self._files is None or record != self._next_record:
             self._files = self._begin(record)
         blob, ends = self._files
-        # What zstandard calls a segment: first byte and size of each frame, as uint64 pairs.
+        # The segments of zstandard: the first byte and the size of each frame, as uint64 pairs.
         starts = np.arange(len(frames), dtype=np.uint64) * np.uint64(self._frame_bytes)
         pairs = np.stack([starts, np.full_like(starts, self._frame_bytes)], axis=1)
         source = zstandard.BufferWithSegments(frames.data.cast("B"), pairs.tobytes())
@@ -106,7 +105,7 @@ class FrameSegments:
         self._next_record = record + len(frames)
 
     def close(self) -> None:
-        """Close the segment that is open."""
+        """Close the open segment."""
         for file in self._files or ():
             file.close()
         self._files = None
@@ -115,12 +114,12 @@ class FrameSegments:
         self.close()
         self._end = 0
         blob, ends = segment_files(self._folder, record)
-        # Not "x": a worker that was killed may have left them.
+        # Not "x": the files may exist, from a killed worker.
         return blob.open("wb", buffering=BUFFER_BYTES), ends.open("wb")
 
 
 def compressor(dictionary: bytes) -> zstandard.ZstdCompressor:
-    """Return what compresses frames against those of a dictionary."""
+    """Return the compressor of frames with this dictionary."""
     return zstandard.ZstdCompressor(
         level=LEVEL,
         dict_data=for_zstd(dictionary),
@@ -135,11 +134,11 @@ def segment_files(folder: Path, record: int) -> tuple[Path, Path]:
 
 
 def join_segments(path: Path, num_frames: int) -> None:
-    """Make the ``.zst`` file and its offsets of their segments, which are removed on the way."""
+    """Join segments to the ``.zst`` file and its offsets; the segments are deleted."""
     folder = Path(f"{path}.part")
     firsts = sorted(int(file.stem) for file in folder.glob("*.ends"))
     if firsts:
-        segment_files(folder, firsts[0])[0].replace(path)  # mostly the only one
+        segment_files(folder, firsts[0])[0].replace(path)  # usually the only one
     record = 0
     with JoinedFrames(path) as joined:
         for first in firsts:
@@ -154,7 +153,7 @@ def join_segments(path: Path, num_frames: int) -> None:
 
 
 class JoinedFrames:
-    """The ``.zst`` file and its offsets, while segments are put after those that it has."""
+    """Appends segments to the ``.zst`` file and its offsets."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -172,12 +171,12 @@ class JoinedFrames:
         self._files.close()
 
     def add(self, segment: Path | None, ends: np.ndarray) -> None:
-        """Add the frames of a segment that have these ends; None where the file has them."""
+        """Add the frames of a segment with these ends; None if the file has the frames already."""
         size = int(ends[-1])
         if segment is not None:
             with segment.open("rb") as file:
                 copy_bytes(file, self._blob, size)
-        # Ends count from the segment's first byte; offsets from the joined file's.
+        # Ends are relative to the segment, offsets to the joined file.
         self._offsets.write((ends + self._end).data)
         self._end += size
 
@@ -203,7 +202,7 @@ class PackedFrames:
             self._segments.write(first, run.frames)
 
     def close(self) -> None:
-        """Close the files; ``write`` opens others."""
+        """Close the files; ``write`` opens new ones."""
         if self._segments is not None:
             with disk_errors(self.path):
                 self._segments.close()
@@ -220,11 +219,11 @@ class SharedFrames:
         self._expected: np.ndarray | None = None
 
     def write(self, rows: Mapping[Key, np.ndarray], is_end: np.ndarray, first_row: int) -> None:
-        """Add the frames of rows, and after each trajectory's last one its successor."""
-        # rows: with the frames `[n, *shape]`.
-        # is_end: whether a row is its trajectory's last, bool `[n]`.
+        """Add the frames of rows, and the final successor of each trajectory."""
+        # rows: contain the frames `[n, *shape]`.
+        # is_end: whether a row is the last of its trajectory, bool `[n]`.
         wrong = first_unchained(self.field, rows, is_end)
-        # Between two calls the last successor is kept, as what the next first frame must be.
+        # The first frame must equal the last successor of the previous call.
         if self._expected is not None and (rows[self.field.column.key][0] != self._expected).any():
             wrong = -1
         if wrong is not None:
@@ -241,7 +240,7 @@ class SharedFrames:
         self._writer.write(frames_of_records(self.field, rows, is_end))
 
     def finish(self, num_records: int) -> None:
-        """Close the files, which must hold one frame per record."""
+        """Close the files, which must contain one frame for each record."""
         self._writer.finish()
         assert self._writer.num_frames == num_records, (self._writer.num_frames, num_records)
 
@@ -253,14 +252,14 @@ class SharedFrames:
 def frames_of_records(
     field: FrameField, rows: Mapping[Key, np.ndarray], is_end: np.ndarray
 ) -> np.ndarray:
-    """Return the frames of rows ``[n, *shape]``, and after each trajectory's last its successor."""
-    # is_end: whether a row is its trajectory's last, bool `[n]`.
+    """Return the frames of rows ``[n, *shape]``, with the final successor of each trajectory."""
+    # is_end: whether a row is the last of its trajectory, bool `[n]`.
     frames, ends = rows[field.column.key], np.flatnonzero(is_end)
     if field.successor is None:
         last = np.zeros((len(ends), *frames.shape[1:]), np.uint8)
     else:
         last = rows[field.successor][ends]
-    # Frames o0 o1 o2 of one trajectory and o3 of the next become o0 o1 o2 o2' o3.
+    # The frames o0 o1 o2 of a trajectory and o3 of the next one become o0 o1 o2 o2' o3.
     joined: np.ndarray = np.insert(frames, ends + 1, last, axis=0)
     return joined
 
@@ -268,7 +267,7 @@ def frames_of_records(
 def first_unchained(
     field: FrameField, rows: Mapping[Key, np.ndarray], is_end: np.ndarray
 ) -> int | None:
-    """Return the first row whose successor is not the next row's frame, but at ends."""
+    """Return the first row whose successor is not the next frame, except at trajectory ends."""
     if field.successor is None:
         return None
     frames, following = rows[field.column.key], rows[field.successor]
@@ -277,13 +276,13 @@ def first_unchained(
     return int(wrong[0]) if len(wrong) else None
 
 
-LAYOUT_ADVICE = f"Choose the other layout, {argument('layout', TED)}."
+LAYOUT_ADVICE = f"Use {argument('layout', TED)}."
 
 
 def not_chained(field: FrameField, row: int) -> str:
-    """Return the words for a row whose successor is not the next row's frame."""
+    """Return the message for a row whose successor is not the next frame."""
     return (
-        "the compact layout keeps each frame once, but "
+        "the compact layout stores each frame once, but "
         f"{show_key(field.successor or ())} of row {row} is not the "
         f"{show_key(field.column.key)} of the next row."
     )

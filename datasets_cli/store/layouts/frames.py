@@ -1,9 +1,9 @@
-"""Frames compressed one by one, so that any of them can be read without the others.
+"""Reads frames that are compressed separately, so each can be read without the rest.
 
-frames/observation.zst              each frame as a zstd frame of its own, one after the other
+frames/observation.zst              concatenated zstd frames, one for each frame
 frames/observation.zst.offsets      int64 [S + 1]: frame s is bytes offsets[s]:offsets[s + 1]
-frames/observation.zst.dictionary   frames that the others are compressed against, together one
-                                    zstd frame; absent where there are too few to choose from
+frames/observation.zst.dictionary   frames that serve as dictionary, as one zstd frame; missing if
+                                    there were too few frames
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from datasets_cli.schema.mapped_bytes import map_array, map_bytes
 from datasets_cli.store.layouts.dictionary import for_zstd, read_dictionary
 from datasets_cli.store.layouts.records import FrameField
 
-# A zstd block says its size in 3 bytes, has one byte or more, and decodes to at most 128 KiB.
+# A zstd block has 3 bytes for its size, one or more further bytes, and decodes to 128 KiB at most.
 BLOCK_BYTES = 128 << 10
 LEAST_BLOCK_BYTES = 4
-MOST_HEADER_BYTES = 18  # zstd's own bound
+MOST_HEADER_BYTES = 18  # the bound of zstd
 
 _ONE = np.uint64(1)
 
 
 class FrameDecoder:
-    """Decodes frames by where they are in a file."""
+    """Decodes frames by their offsets in a file."""
 
-    # They are decoded as one stream, straight into the array. A stream does not say where a frame
-    # ends: frames of 7,055 and 7,057 bytes are as good to it as two of 7,056. So each must begin
-    # with the header of the file's first frame, which says the size, and nothing may be left over.
-    # Otherwise they are decoded one by one.
+    # They are decoded as one stream, directly into the array. A stream does not report the ends of
+    # frames: frames of 7,055 and 7,057 bytes would pass as two of 7,056. So each must begin with
+    # the header of the first frame, which contains the size, and the stream must end with the last
+    # frame. Otherwise frames are decoded one by one.
 
     def __init__(
         self, blob: memoryview, frame_bytes: int, dictionary: zstandard.ZstdCompressionDict | None
@@ -46,32 +46,32 @@ class FrameDecoder:
         self._blob = blob
         self._frame_bytes = frame_bytes
         self._dictionary = dictionary
-        # A decompressor that two threads share gives wrong frames.
+        # Two threads that share a decompressor get wrong frames.
         self._local = threading.local()
         self._header = _header_of(blob, frame_bytes)
         size = len(self._header)
-        # Element b is the bytes from b on that a header takes; elements overlap.
+        # Element b is the bytes of a header at position b; elements overlap.
         self._headers = np.ndarray((len(blob) - size + 1,), f"V{size}", blob, strides=(1,))
 
     def decode(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Return decoded frames uint8 ``[n, frame_bytes]``, in memory of their own."""
+        """Return decoded frames uint8 ``[n, frame_bytes]``, in new memory."""
         # starts: the first byte of each frame, int64 `[n]`, n 1 or more; inside the file.
-        # ends: the byte after its last one, int64 `[n]`.
+        # ends: the byte after its last byte, int64 `[n]`.
         frames = np.empty((len(starts), self._frame_bytes), np.uint8)
         if self._have_headers(starts, ends) and self._fills(frames, starts, ends):
             return frames
         return self._one_by_one(starts, ends)
 
     def _have_headers(self, starts: np.ndarray, ends: np.ndarray) -> bool:
-        """Return whether every frame begins with a header that says its right size."""
+        """Return whether every frame begins with the header of the expected size."""
         size = len(self._header)
         if not size or (ends - starts).min() < size:
             return False
         return bool(self._headers[starts].tobytes() == self._header * len(starts))
 
     def _fills(self, frames: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> bool:
-        """Decode frames as one stream; tell whether it filled them and had nothing more."""
-        # Frames that follow one another in the file are one piece of it.
+        """Decode frames as one stream; return whether it filled them exactly."""
+        # Consecutive frames of the file are one piece.
         is_first, is_last = np.ones((2, len(starts)), np.bool_)
         np.not_equal(starts[1:], ends[:-1], out=is_first[1:])
         is_last[:-1] = is_first[1:]
@@ -81,18 +81,18 @@ class FrameDecoder:
         try:
             return stream.readinto(cast(Any, frames)) == frames.nbytes and not stream.read(1)
         except zstandard.ZstdError:
-            return False  # which frame it was is found one by one
+            return False  # `_one_by_one` finds the wrong frame
 
     def _one_by_one(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        # zstandard takes first byte and size of each frame, as pairs of 8-byte integers.
+        # zstandard expects the first byte and the size of each frame, as pairs of 8-byte integers.
         segments = np.stack((starts, ends - starts), axis=1).tobytes()
         source = zstandard.BufferWithSegments(cast(Any, self._blob), segments)
-        # Without these sizes it believes what each frame's header says, and asks for that memory.
+        # Without these sizes it would allocate the size in the header of each frame.
         expected = np.full(len(starts), self._frame_bytes, np.uint64)
         decoded = self._decompressor().multi_decompress_to_buffer(
             source, decompressed_sizes=cast(Any, expected), threads=0
         )
-        # They come in several buffers, sized by the compressed frames.
+        # The result is several buffers, sized by the compressed frames.
         joined = bytearray().join(cast(Any, list(cast(Any, decoded))))
         return np.frombuffer(joined, np.uint8).reshape(len(starts), self._frame_bytes)
 
@@ -106,7 +106,7 @@ class FrameDecoder:
 
 
 def _header_of(blob: memoryview, frame_bytes: int) -> bytes:
-    """Return the header of the first frame; none where it does not say this size."""
+    """Return the header of the first frame; empty if its size is not ``frame_bytes``."""
     start = bytes(blob[:MOST_HEADER_BYTES])
     try:
         if zstandard.get_frame_parameters(start).content_size != frame_bytes:
@@ -128,8 +128,9 @@ class FrameReader:
         try:
             check_limit("row_bytes", self._frame_bytes, f"{path}: a frame")
         except SourceError as error:  # zstd compresses 30,000 bytes into one
-            raise DamagedDataset(str(error), path=path, found=self._frame_bytes) from error
-        # Frames are never so much larger compressed; zstd's own bound is n + n / 256 + 64.
+            error.path = path
+            raise error.as_kind(DamagedDataset) from error
+        # Above the bound of zstd for compressed frames, n + n / 256 + 64.
         self._most_bytes = 2 * self._frame_bytes + 64
         self._offsets = map_array(f"{path}.offsets", "<i8", (num_frames + 1,))
         self._blob = map_bytes(path)
@@ -149,7 +150,7 @@ class FrameReader:
         """Return the frames ``index`` int64 or int32 ``[n]`` as uint8 ``[n, *shape]``."""
         if not len(index):
             return np.empty((0, *self._shape), np.uint8)
-        if index.min() < 0:  # numpy would count from the end
+        if index.min() < 0:  # an index from the end for numpy
             raise OutOfRange(
                 f"Frame numbers start at 0; found {index.min()}.", found=int(index.min())
             )
@@ -163,9 +164,9 @@ class FrameReader:
         return frames.reshape(len(index), *self._shape)
 
     def _is_inside(self, starts: np.ndarray, sizes: np.ndarray) -> bool:
-        """Return whether frames are inside the blob, one byte or more each, and not too large."""
-        # As unsigned integers, a negative start or size is a huge one. Each sum is of a start and a
-        # size that are known to be small, so it does not overflow, but where one of them is not.
+        """Return whether frames are inside the blob, not empty, and not too large."""
+        # As unsigned integers, negative starts and sizes are huge. A sum can only overflow for a
+        # start or a size that an earlier condition has rejected.
         first, size = starts.view(np.uint64), sizes.view(np.uint64)
         return bool(
             first.max() < len(self._blob)
@@ -204,21 +205,24 @@ class FrameReader:
                     f"{self._path}.offsets: frame {frame} is from byte {begin[0]} to {end[0]}, "
                     f"expected 1 to {self._most_bytes} bytes of the {len(self._blob)} of "
                     f"{self._path.name}",
+                    expected=f"1 to {self._most_bytes} bytes",
+                    found=f"byte {begin[0]} to {end[0]}",
                 )
-        raise AssertionError("every frame is inside the blob")
+        raise AssertionError("a frame is outside the blob")
 
     def _damaged_frame(self, index: np.ndarray, error: Exception) -> DamagedDataset:
         """Return the error of the first frame that cannot be decoded."""
-        shown = "a frame"
+        name = "a frame"
         for frame in np.sort(index).tolist():
             begin, end = self._offsets[frame : frame + 2].reshape(2, 1)
             try:
                 self._decoder.decode(begin, end)
             except (zstandard.ZstdError, ValueError) as own_error:
-                shown, error = f"frame {frame}", own_error
+                name, error = f"frame {frame}", own_error
                 break
         return damaged(
             self._path,
-            f"{self._path}: {shown} cannot be decoded ({error}). The file has changed since it "
+            f"{self._path}: {name} cannot be decoded ({error}). The file has changed since it "
             "was written; rlds verify lists every such file",
+            found=str(error),
         )

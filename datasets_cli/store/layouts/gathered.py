@@ -1,4 +1,4 @@
-"""Gathered rows: one array per leaf, or pairs of records. Batches are views of them."""
+"""Gathered rows: one array for each leaf, or pairs of records. Batches are views of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from datasets_cli.store.layouts.record_arrays import PairFields, planned_fields
 from datasets_cli.store.layouts.records import Record
 
 AsTensor = Callable[[np.ndarray], torch.Tensor]
-"""``to_tensor``; or ``torch.from_numpy``, in less time, if numpy has all dtypes of the leaves."""
+"""``to_tensor``, or the faster ``torch.from_numpy`` if numpy has all dtypes of the leaves."""
 
 
 def as_tensor_of(dtypes: Iterable[np.dtype]) -> AsTensor:
@@ -26,7 +26,7 @@ def as_tensor_of(dtypes: Iterable[np.dtype]) -> AsTensor:
 
 
 class GatheredLeaves:
-    """Gathered rows: one array per leaf; copies of the stored rows."""
+    """Gathered rows as one array for each leaf; copies of the stored rows."""
 
     # leaves: each `[B, ...]`; see `element_types` for dtypes that numpy lacks.
 
@@ -58,7 +58,7 @@ class GatheredLeaves:
 
     def tree(self, start: int, stop: int) -> Tree:
         """Return the rows ``start`` to ``stop - 1`` as a nested dict of tensors."""
-        # Each has the memory of these rows alone, so that its pickle is not the whole block.
+        # A tensor has only the memory of these rows, so its pickle is not the whole block.
         return self.nodes(start, stop, self.as_tensor)[0]
 
     def nodes(
@@ -100,20 +100,20 @@ class DtypeViews:
         self, nodes: list[Tree], packed: np.ndarray | torch.Tensor, is_contiguous: bool
     ) -> None:
         """Put the columns of pairs uint8 ``[B, 2 * record]`` into a plan's dicts."""
-        if not len(packed) and isinstance(packed, np.ndarray):  # its strides are not torch's
+        if not len(packed) and isinstance(packed, np.ndarray):  # torch has other strides for it
             packed = torch.empty(packed.shape, dtype=torch.uint8)
         for dtype, begin, end, sizes, leaves in self._views:
             part_of = packed[:, begin:end]
             fields = part_of if isinstance(part_of, torch.Tensor) else torch.from_numpy(part_of)
-            # "Unsafe" means that autograd does not see changes of the whole, which nobody else has.
-            # It takes a fifth less time.
+            # "Unsafe", which saves a fifth of the time: autograd ignores changes of the whole, but
+            # no other code has that tensor.
             parts = fields.view(dtype).unsafe_split_with_sizes(sizes, 1)
             for part, shape, node, name in leaves:
                 leaf = parts[part] if shape is None else parts[part].view(shape)
                 nodes[node][name] = leaf.contiguous() if is_contiguous else leaf
 
     def _view(self, dtype: str, fields: list[tuple[int, Column]]) -> DtypeView:
-        """Return the view of columns of one dtype, ordered by their first byte in the pair."""
+        """Return the view of the columns of one dtype, ordered by their offset in the pair."""
         item = ITEM_BYTES[dtype]
         sizes: list[int] = []
         leaves: list[tuple[int, tuple[int, ...] | None, int, str]] = []
@@ -129,7 +129,7 @@ class DtypeViews:
 
 
 class GatheredRecords:
-    """Gathered rows: pairs of records, and one array for each leaf outside the records."""
+    """Gathered rows as pairs of records, and one array for each leaf outside the records."""
 
     # packed: the pairs, uint8 `[B, 2 * record]`, copies of the stored records.
 
@@ -166,7 +166,7 @@ class GatheredRecords:
 
     def arrays(self, start: int, stop: int) -> Tree:
         """Return the rows ``start`` to ``stop - 1`` as a nested dict of views."""
-        # Leaves from records are strided, unless they must be contiguous.
+        # Leaves from records are strided, or copied if they must be contiguous.
         nodes = self.others.nodes(start, stop)
         if self.fields.slots:  # numpy has no structured dtype without fields
             pairs = np.ndarray((stop - start,), self.fields.dtype, self.packed[start:stop])

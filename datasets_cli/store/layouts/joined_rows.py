@@ -1,4 +1,4 @@
-"""Rows of several datasets, joined into one block in the order of a draw."""
+"""Joins rows of several datasets into one block, in the order of a draw."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from datasets_cli.store.layouts.protocol import GatheredRows
 
 
 class JoinedRows:
-    """Joins blocks of rows, always of the same datasets in the same order.
+    """Joins blocks of rows; each call has blocks of the same datasets in the same order.
 
         blocks   a0 a1 a2 | b0 b1      the rows of a draw by dataset
         places   0  2  3    1  4       the place of each row in the draw
         joined   a0 b0 a1 a2 b1
 
     If all records have the same form, one copy moves all of their columns. Otherwise each column is
-    copied, whether it is a field of a record or a constant.
+    copied separately.
     """
 
     def __init__(self, blocks: Sequence[GatheredRows], key: str) -> None:
@@ -36,8 +36,8 @@ class JoinedRows:
         self, blocks: Sequence[GatheredRows], order: np.ndarray, member: np.ndarray
     ) -> GatheredRows:
         """Return the rows of several blocks as one block."""
-        # order: for each row of the draw, its number in the concatenated blocks, int64 `[B]`.
-        # member: the number of the dataset of each row of the draw, int64 `[B]`.
+        # order: the position of each row of the draw in the concatenated blocks, int64 `[B]`.
+        # member: the number of the dataset of each row, int64 `[B]`.
         records = [block for block in blocks if isinstance(block, GatheredRecords)]
         if self._are_records:
             return self._joined_records(records, order, member)

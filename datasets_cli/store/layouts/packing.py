@@ -1,7 +1,7 @@
-"""Packing leaf files of the ``ted`` layout into the records of the ``compact`` one.
+"""Packs leaf files of the ``ted`` layout into the records of the ``compact`` layout.
 
-Two passes over the small leaves, in chunks: the first finds what is constant and which successors
-are the following row's value bit for bit (NaN and -0.0 count), the second writes the records.
+Two passes over the small leaves, in chunks: the first finds constant columns, and successors that
+equal the next row bit for bit (including NaN and -0.0); the second writes the records.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from datasets_cli.store.layouts.records import (
 
 @dataclass(frozen=True)
 class Chunk:
-    """A run of transitions and where their records are."""
+    """A run of transitions and their records."""
 
     # row: int64 `[n]`, the record of each transition.
-    # episode: int64 `[n]`, the number of each transition's trajectory.
-    # is_end: bool `[n]`, whether it is the last of its trajectory.
+    # episode: int64 `[n]`, the trajectory of each transition.
+    # is_end: bool `[n]`, whether each transition is the last of its trajectory.
 
     row: np.ndarray
     episode: np.ndarray
@@ -40,17 +40,17 @@ class Chunk:
 
 
 def chunks(offsets: np.ndarray, num_rows: int) -> Iterator[Chunk]:
-    """Yield runs of so many transitions, the last of fewer."""
+    """Yield runs of ``num_rows`` transitions; the last may be shorter."""
     # offsets: int64 `[K + 1]`.
     for start in range(0, int(offsets[-1]), num_rows):
         stop = min(start + num_rows, int(offsets[-1]))
         episode = numbers_of(offsets, start, stop)
-        # Each trajectory before a transition has one record more than it has transitions.
+        # Each earlier trajectory has one record more than transitions.
         yield Chunk(np.arange(start, stop) + episode, episode, ends_of(offsets, start, stop))
 
 
 def leaf_bytes(folder: Path, column: Column, num_rows: int) -> Iterator[np.ndarray]:
-    """Yield runs of so many rows of a leaf as bytes ``[n, row_bytes]``, the last of fewer."""
+    """Yield runs of ``num_rows`` rows of a leaf as bytes ``[n, row_bytes]``."""
     with (folder / column.filename).open("rb") as file:
         while len(some := np.fromfile(file, np.uint8, num_rows * column.row_bytes)):
             yield some.reshape(-1, column.row_bytes)
@@ -63,7 +63,7 @@ def pack(
     offsets: np.ndarray,
     target: Path,
 ) -> Record:
-    """Write ``rows.memmap`` and ``row.memmap`` of a dataset and return its record."""
+    """Write ``rows.memmap`` and ``row.memmap`` of a dataset, and return its record."""
     # offsets: int64 `[K + 1]`.
     values = {column.key: _constant(source, column) for column in columns}
     stored = {column.key: column for column in columns if values[column.key] is None}
@@ -93,7 +93,7 @@ def pack(
 
 
 def _constant(source: Path, column: Column) -> bytes | None:
-    """Return the one row, as bytes, of a column whose rows are all the same; else None."""
+    """Return the bytes of a row if all rows of the column are equal; otherwise None."""
     if not column.row_bytes:  # no file
         return b""
     first = np.zeros((1, 0), np.uint8)
@@ -105,7 +105,7 @@ def _constant(source: Path, column: Column) -> bytes | None:
 
 
 def _is_episode(source: Path, column: Column, offsets: np.ndarray) -> bool:
-    """Return whether a column is the number of each row's trajectory."""
+    """Return whether a column is the trajectory number of each row."""
     if column != Column(EPISODE, "int64", ()):
         return False
     num_rows = rows_per_block(column.row_bytes)
@@ -114,7 +114,7 @@ def _is_episode(source: Path, column: Column, offsets: np.ndarray) -> bool:
 
 
 def _is_shared(source: Path, column: Column, successor: Column, offsets: np.ndarray) -> bool:
-    """Return whether a successor is the following row's value bit for bit, but at ends."""
+    """Return whether a successor equals the next row bit for bit, except at trajectory ends."""
     if (successor.dtype, successor.shape) != (column.dtype, column.shape):
         return False
     num_rows = rows_per_block(2 * column.row_bytes)
@@ -122,8 +122,8 @@ def _is_shared(source: Path, column: Column, successor: Column, offsets: np.ndar
     expected: np.ndarray | None = None
     for chunk, rows, after in zip(chunks(offsets, num_rows), *leaves, strict=True):
         inside = ~chunk.is_end
-        # The first row against the successor that ended the last chunk, then each row against
-        # the successor of the one before it; at a trajectory's end nothing is shared.
+        # Compare the first row with the last successor of the previous chunk, then each row with
+        # the successor of the row before it, except at the end of a trajectory.
         if expected is not None and not (rows[0] == expected).all():
             return False
         if not (rows[1:][inside[:-1]] == after[:-1][inside[:-1]]).all():
@@ -144,8 +144,8 @@ def _write(source: Path, record: Record, offsets: np.ndarray, target: Path) -> N
         for chunk in chunks(offsets, num_rows):
             num_ends = int(chunk.is_end.sum())
             block = np.zeros((len(chunk.row) + num_ends, record.size), np.uint8)
-            # Records of this chunk: one for each transition, and after each trajectory's last one
-            # a record for its final observation, whose other fields stay zero.
+            # Records of this chunk: one for each transition, and after the last one of a trajectory
+            # a record for its final observation, whose other fields are zero.
             own = chunk.row - chunk.row[0]
             final = own[chunk.is_end] + 1
             for field, (leaf, *successor) in zip(record.fields, leaves, strict=True):

@@ -1,4 +1,4 @@
-"""The interface of the layouts: rows, gathered at once."""
+"""The interface of the layouts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from datasets_cli.schema.tree import Tree
 
 
 class GatheredRows(Protocol):
-    """Rows that a layout gathered together; batches are views of them."""
+    """Rows from one gather of a layout; batches are views of them."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -21,7 +21,7 @@ class GatheredRows(Protocol):
         """Return the rows ``start`` to ``stop - 1`` as a nested dict of numpy views."""
 
     def tree(self, start: int, stop: int) -> Tree:
-        """Return the rows ``start`` to ``stop - 1`` as a nested dict of tensors, of views."""
+        """Return the rows ``start`` to ``stop - 1`` as a nested dict of tensors, also views."""
 
     def with_leaf(self, name: str, leaf: np.ndarray) -> GatheredRows:
         """Return the rows with one more leaf ``[B, ...]``, at the root."""
@@ -36,7 +36,7 @@ class LayoutRows(Protocol):
     def run(self, start: int, stop: int) -> Tree:
         """Return copies of the rows ``start`` to ``stop - 1``, as a nested dict.
 
-        The time depends on the columns that are read, not on the number of others.
+        The time depends only on the columns that are read.
 
         Raises:
             OutOfRange: a row does not exist.
@@ -44,7 +44,7 @@ class LayoutRows(Protocol):
         """
 
     def read(self, index: torch.Tensor) -> GatheredRows:
-        """Return copies of the rows ``index`` int64 ``[B]``, in numpy's memory.
+        """Return copies of the rows ``index`` int64 ``[B]`` in memory of numpy.
 
         The rows must be in memory or on the disk, not on another device.
 
@@ -56,13 +56,14 @@ class LayoutRows(Protocol):
     def history(
         self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
     ) -> torch.Tensor:
-        """Return the last steps of a leaf and the one that follows.
+        """Return the last steps of a leaf, and the following step.
 
         Args:
             key: a leaf that has a successor.
             index: rows int64 ``[B]``.
             age: the number of earlier rows in the trajectory of each row, int64 ``[B]``.
-            length: steps up to the row itself; a trajectory's first step is repeated as padding.
+            length: number of steps up to the row itself; the first step of a trajectory is
+                repeated as padding.
 
         Returns:
             ``[B, length + 1, *shape]``, oldest first; a copy.

@@ -1,4 +1,4 @@
-"""The rows of the ``compact`` layout as numpy's arrays: the row map, pairs of records, runs."""
+"""Reads rows of the ``compact`` layout as numpy arrays: the row map, pairs of records, runs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from datasets_cli.store.layouts.frames import FrameReader
 from datasets_cli.store.layouts.records import ROW_MAP, Record, check_rows, columns_of
 
 Zeros = tuple[tuple[int, ...], str, list[Slot]]
-"""Columns of zeros, of a type that torch can fill: shape of a row, type, and slots."""
+"""Columns of zeros: the shape of a row, the dtype, and the slots."""
 
 Constant = tuple[np.ndarray, Slot]
-"""A column of one value: the row, and its slot."""
+"""A constant column: the row, and its slot."""
 
 FrameSlots = list[tuple[int, Slot]]
-"""The slots of frames, with 0, and of their successors, the frames of the next record, with 1."""
+"""The slots of frames (0) and of their successors, the frames of the next record (1)."""
 
 
 class RowMap:
@@ -33,7 +33,7 @@ class RowMap:
 
     trajectory   0 0 0   1 1            records 3 and 6 contain final observations
     row          0 1 2   3 4
-    record       0 1 2   4 5            the row's number, and one for each trajectory before
+    record       0 1 2   4 5            the number of the row, plus one for each trajectory before
     """
 
     # load: returns the entries, int32 or int64 `[N]`.
@@ -50,31 +50,31 @@ class RowMap:
     def take(self, numbers: np.ndarray) -> np.ndarray:
         """Return the records, int32 or int64 ``[B]``, of rows int64 ``[B]``, which must exist."""
         records = self.array.take(numbers, 0, None, "clip")
-        # As unsigned integers, damaged entries below 0 are huge: one comparison finds both ends.
+        # As unsigned integers, negative entries are huge: one comparison checks both bounds.
         if len(records) and records.view(f"u{records.itemsize}").max() > self.last:
             self.check(numbers, records)
         return records
 
     def run(self, start: int, stop: int) -> np.ndarray:
-        """Return the records ``[n]`` of the rows ``start`` to ``stop - 1``, one or more."""
+        """Return the records ``[n]`` of the rows ``start`` to ``stop - 1``; n is 1 or more."""
         records = self.array[start:stop]
         first, last = int(records[0]), int(records[-1])
-        # All from the first to the last; as unsigned integers, smaller ones are huge.
+        # Check that all are from first to last; as unsigned integers, smaller ones are huge.
         if not 0 <= first <= last <= self.last or (
             (records - records[0]).view(f"u{records.itemsize}").max() > last - first
         ):
             self.check(np.arange(start, stop), records)
-            what = f"the records of the rows {start} to {stop - 1} do not rise"
-            raise damaged(self._path, f"{self._path}: {what}")
+            problem = f"the records of the rows {start} to {stop - 1} do not ascend"
+            raise damaged(self._path, f"{self._path}: {problem}", row=start)
         return records
 
     def check(self, rows: np.ndarray, records: np.ndarray) -> None:
-        """Check the entries ``[B]`` of some rows ``[B]``."""
+        """Check the entries ``[B]`` of rows ``[B]``."""
         check_rows(self._path, rows.tolist(), records.tolist(), self.last)
 
 
 def pairs_of(records: np.ndarray) -> np.ndarray:
-    """Return the two records int64 ``[B, 2]`` of rows, each beside its successor."""
+    """Return each record and its successor, int64 ``[B, 2]``."""
     pairs = np.empty((len(records), 2), np.int64)
     pairs[:, 0] = records
     np.add(records, 1, out=pairs[:, 1])
@@ -82,22 +82,22 @@ def pairs_of(records: np.ndarray) -> np.ndarray:
 
 
 def frame_records(records: np.ndarray, slots: FrameSlots) -> np.ndarray:
-    """Return the records int64 ``[slots * B]`` of which frames are read for records ``[B]``."""
+    """Return the records int64 ``[slots * B]`` whose frames are read for records ``[B]``."""
     return np.concatenate([records + np.int64(step) for step, _ in slots])
 
 
 def frame_parts(records: np.ndarray, slots: FrameSlots) -> list[tuple[int, Slot]]:
-    """Return the place in ``frame_records`` where the frames of each slot begin."""
+    """Return the position in ``frame_records`` where the frames of each slot begin."""
     return [(place * len(records), slot) for place, (_, slot) in enumerate(slots)]
 
 
 def planned_fields(record: Record, plan: TreePlan) -> list[tuple[int, Column]]:
-    """Return the first byte of each column of a plan within a pair of records."""
+    """Return the columns of a plan, each with its first byte in a pair of records."""
     return [field for field in record.pair_fields if field[1].key in plan.slots]
 
 
 class PairFields:
-    """The columns that a pair of records holds, as the fields of one structured type of numpy.
+    """The columns in a pair of records, as the fields of a structured dtype of numpy.
 
     two records of 16 bytes    o (float32 [2])  r (float32)  t (bool)  3 bytes of padding
     fields                     o at 0, r at 8, t at 12, next.o at 16
@@ -119,7 +119,7 @@ class PairFields:
 
 
 class RecordArrays:
-    """The records and frames of a dataset, and rows of them as numpy's arrays."""
+    """Reads rows from the records and frames of a dataset, as numpy arrays."""
 
     # load: returns the records, uint8 `[S, record]`.
 
@@ -154,12 +154,12 @@ class RecordArrays:
 
     @cached_property
     def fields(self) -> PairFields:
-        """The fields; computed for the first rows, since it would be 1/40 of the time to open."""
+        """The fields; computed lazily, because they take 1/40 of the time to open a dataset."""
         return PairFields(self.record, self.plan)
 
     @cached_property
     def slots_beside(self) -> list[Slot]:
-        """The slots of leaves outside the records: ``episode``, constants and frames."""
+        """The slots of the leaves outside the records: ``episode``, constants and frames."""
         slots_beside = [] if self.episode is None else [self.episode]
         slots_beside += [slot for _, _, slots in self.zeros for slot in slots]
         slots_beside += [slot for _, slot in self.constants]
@@ -179,8 +179,8 @@ class RecordArrays:
 
     def pairs(self, row: np.ndarray) -> np.ndarray:
         """Return copies of the pairs uint8 ``[B, 2 * record]`` of records ``[B]``."""
-        # One call of numpy's `take`, in one thread. torch shares 32,768 elements and more among its
-        # threads and waits for them: beside other work that took 20 times as long.
+        # `take` of numpy runs in one thread. torch distributes 32,768 elements or more among its
+        # threads and waits for them, which takes 20 times as long if other work uses the cores.
         packed = self.array.take(pairs_of(row), 0, None, "clip")
         return packed.reshape(len(row), 2 * self.record.size)
 
@@ -201,7 +201,7 @@ class RecordArrays:
         row, leaves = self.row_map.run(start, stop), []
         if self.fields.slots:
             # Pair p of this view is the records first + p and first + p + 1; pairs overlap, and a
-            # field of all of them is a strided slice. Where a trajectory ends, a pair is left out.
+            # field of all pairs is a strided slice. The pair after each trajectory is skipped.
             first, size = int(row[0]), self.record.size
             count = int(row[-1]) - first + 1
             pairs = np.ndarray((count,), self.fields.dtype, self.array, first * size, (size,))

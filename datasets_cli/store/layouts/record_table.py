@@ -1,4 +1,4 @@
-"""The records of several datasets of one form, read as if they were one dataset's."""
+"""Reads records of several datasets of one form like the records of one dataset."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from datasets_cli.store.layouts.record_arrays import pairs_of
 
 
 class RecordTable:
-    """Gives rows of any of the datasets: each costs two copies, and all else is done at once."""
+    """Reads rows of several datasets, with two copies for each dataset."""
 
     def __init__(self, datasets: Sequence[CompactRows], name: str) -> None:
-        # name: of the column that says which dataset a row is of.
+        # name: the column with the number of the dataset of each row.
         self._first, self._name = datasets[0], name
         self._arrays = [each.arrays for each in datasets]
         self._last = np.array([each.row_map.last for each in self._arrays])
@@ -24,10 +24,10 @@ class RecordTable:
     def read(
         self, parts: Sequence[tuple[int, np.ndarray]], order: np.ndarray, member: np.ndarray
     ) -> GatheredRecords:
-        """Return rows of several datasets, which are there, in the order of a draw."""
-        # parts: datasets, and the numbers int64 `[n]` of their rows.
-        # order: for each row of the draw its number among those of the parts, int64 `[B]`.
-        # member: which dataset each row of the draw is of, int64 `[B]`.
+        """Return existing rows of several datasets, in the order of a draw."""
+        # parts: pairs of a dataset and its row numbers int64 `[n]`.
+        # order: the position of each row of the draw in the concatenated parts, int64 `[B]`.
+        # member: the number of the dataset of each row, int64 `[B]`.
         counts = [len(rows) for _, rows in parts]
         rows = np.concatenate([rows for _, rows in parts])
         records = np.concatenate([self._records_of(number, rows) for number, rows in parts])
@@ -50,18 +50,18 @@ class RecordTable:
     def _check(
         self, records: np.ndarray, parts: Sequence[tuple[int, np.ndarray]], counts: list[int]
     ) -> None:
-        """Check that each record, and its successor, are of the dataset."""
+        """Check that each record and its successor exist."""
         numbers = [number for number, _ in parts]
         wrong = (records < 0) | (records > self._last[numbers].repeat(counts))
         if not wrong.any():
             return
         for number, rows in parts:
             self._arrays[number].row_map.take(rows)
-        raise AssertionError("the dataset of a wrong record refuses it")
+        raise AssertionError("the dataset of a wrong record rejects it")
 
 
 def have_one_form(datasets: Sequence[CompactRows]) -> bool:
-    """Return whether datasets have the same bytes for the same columns, and no frames."""
+    """Return whether datasets have the same columns at the same bytes, and no frames."""
     if any(each.arrays.record.frames for each in datasets):
         return False
     first, *others = (each.read(torch.empty(0, dtype=torch.int64)) for each in datasets)

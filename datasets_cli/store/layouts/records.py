@@ -8,9 +8,9 @@ A trajectory of T transitions is T + 1 consecutive records, the last for its fin
 
 Transition i is record ``row[i]`` and the one after it: its ``next.observation`` is the following
 record's ``observation``, so both come with one gather of two records. Fields are ordered by element
-size, so that each is aligned. What is the same in every row is kept here and not in the records,
-unless it fits into their padding, where it costs nothing and comes with the gather; ``episode`` is
-made from the row map; frames are compressed beside the records.
+size, so each is aligned. Constant columns are stored in the manifest, unless they fit into the
+padding of the records, where they cost nothing and are gathered with the fields. ``episode`` is
+computed from the row map. Frames are compressed in other files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
-from datasets_cli.core.checked_json import JsonForm, whole
+from datasets_cli.core.checked_json import JsonForm, WrongValue, whole
 from datasets_cli.core.system_errors import damaged
 from datasets_cli.schema.columns import (
     EPISODE,
@@ -40,13 +40,13 @@ RECORDS = "rows.memmap"
 ROW_MAP = "row.memmap"
 LONG_ROW_MAP = 2**31
 FRAME_BYTES = 1024
-UNIT_BYTES = 8  # a record is a whole number of these, and of its largest element
+UNIT_BYTES = 8  # the size of a record is a multiple of it, and of the largest element
 AtLeastOne = Annotated[int, whole(1, LARGEST, "2**48")]
 
 
 @dataclass(frozen=True)
 class Field(JsonForm):
-    """Bytes of a record that hold one column, and the successor column that shares them."""
+    """The bytes of a column in a record, and the successor column that shares them."""
 
     JSON = "*column successor offset"
 
@@ -57,7 +57,7 @@ class Field(JsonForm):
 
 @dataclass(frozen=True)
 class ConstantField(JsonForm):
-    """A column that is the same in every row, and the bytes of its row."""
+    """A constant column, and the bytes of its row."""
 
     JSON = "*column value"
 
@@ -67,7 +67,7 @@ class ConstantField(JsonForm):
 
 @dataclass(frozen=True)
 class FrameField(JsonForm):
-    """Frames of a column, compressed one by one, and the successor column that shares them."""
+    """A column of separately compressed frames, and the successor column that shares them."""
 
     JSON = "*column successor"
 
@@ -76,7 +76,7 @@ class FrameField(JsonForm):
 
     @property
     def filename(self) -> str:
-        """The file of the compressed frames; two others are beside it."""
+        """The file of the compressed frames."""
         return "frames/" + self.column.filename.removesuffix(".memmap") + ".zst"
 
     @property
@@ -86,18 +86,18 @@ class FrameField(JsonForm):
 
     @property
     def dictionary(self) -> str:
-        """The file of the dictionary that frames are compressed against; it is optional."""
+        """The file of the dictionary for the compression; it is optional."""
         return f"{self.filename}.dictionary"
 
     def files_in(self, folder: Path) -> list[str]:
-        """Return the names of these three files that exist in a folder."""
+        """Return the names of the existing files in a folder."""
         names = (self.filename, self.offsets, self.dictionary)
         return [name for name in names if (folder / name).exists()]
 
 
 @dataclass(frozen=True)
 class Record(JsonForm):
-    """How the columns of a dataset are laid out in records."""
+    """The layout of the columns of a dataset in records."""
 
     JSON = "record_bytes=size num_records fields constants made frames"
 
@@ -110,15 +110,15 @@ class Record(JsonForm):
 
     @cached_property
     def columns(self) -> list[Column]:
-        """Every column that a record gives, successors among them."""
+        """All columns, including successors."""
         columns = [column for _, column in self.pair_fields]
         columns += [column for field in self.frames for column in columns_of(field)]
         return [*columns, *(field.column for field in self.constants), *self.made]
 
     @cached_property
     def pair_fields(self) -> list[tuple[int, Column]]:
-        """Where each column begins in the bytes of a pair of records, and the column."""
-        # A shared successor is the same field of the pair's second record.
+        """Each column with its first byte in a pair of records."""
+        # A shared successor is the same field of the second record.
         return [
             (number * self.size + field.offset, column)
             for field in self.fields
@@ -126,7 +126,7 @@ class Record(JsonForm):
         ]
 
     def only(self, keys: frozenset[Key]) -> Record:
-        """Return the record with only the fields that these keys need, at the same offsets."""
+        """Return the record with only the fields of these keys, at the same offsets."""
         if keys.issuperset(column.key for column in self.columns):
             return self
         return replace(
@@ -139,7 +139,7 @@ class Record(JsonForm):
 
 
 def columns_of(field: Field | FrameField) -> list[Column]:
-    """Return the column of a field and, where it shares its values, the successor column."""
+    """Return the column of a field, and the successor column that shares its values."""
     if field.successor is None:
         return [field.column]
     column = field.column
@@ -147,7 +147,7 @@ def columns_of(field: Field | FrameField) -> list[Column]:
 
 
 def is_frame(dtype: str, shape: tuple[int, ...]) -> bool:
-    """Return whether rows of a dtype and shape are frames, which are compressed one by one."""
+    """Return whether rows of a dtype and shape are frames, which are compressed separately."""
     return dtype == "uint8" and math.prod(shape) >= FRAME_BYTES
 
 
@@ -164,7 +164,7 @@ def frame_fields(columns: Iterable[Column]) -> tuple[FrameField, ...]:
 
 
 def check_rows(path: Path, rows: list[int], records: list[int], last: int) -> None:
-    """Check the records of some rows, up to the last that another follows, in a file of the map."""
+    """Check the records of rows in the file of the row map; ``last`` is the largest."""
     pairs = zip(rows, records, strict=True)
     if wrong := [pair for pair in pairs if not pair[0] <= pair[1] <= last]:
         row, record = min(wrong)
@@ -185,12 +185,12 @@ def row_map_dtype(num_records: int) -> str:
 def lay_out(
     pairs: Iterable[tuple[Column, Key | None]], constants: Iterable[Column] = ()
 ) -> tuple[tuple[Field, ...], int, tuple[Column, ...]]:
-    """Return the fields of a record, its size in bytes, and the constants that it does not hold."""
+    """Return the fields of a record, its size in bytes, and the constants outside it."""
 
     def alignment(pair: tuple[Column, Key | None]) -> int:
         return ITEM_BYTES[pair[0].dtype]
 
-    # By element size, and by type within a size: the fields of one type are side by side.
+    # By element size, then by dtype: the fields of one dtype are adjacent.
     ordered = sorted(pairs, key=lambda pair: (-alignment(pair), pair[0].dtype, pair[0].key))
     fields, offset = [], 0
     for column, successor in ordered:
@@ -200,7 +200,7 @@ def lay_out(
     size = max(unit, -(-offset // unit) * unit)  # rounded up to whole units
     left = []
     for column in constants:
-        # A byte type needs no alignment: it fits into the padding after the fields.
+        # Elements of one byte need no alignment: they fit into the padding after the fields.
         if ITEM_BYTES[column.dtype] == 1 and 0 < column.row_bytes <= size - offset:
             fields.append(Field(column, None, offset))
             offset += column.row_bytes
@@ -212,57 +212,46 @@ def lay_out(
 def check_record(
     record: Record, columns: Sequence[Column], num_rows: int, num_trajectories: int
 ) -> None:
-    """Check that a record holds exactly a dataset's columns, each within its bytes."""
+    """Check that a record contains exactly the columns of a dataset, at valid offsets."""
     if record.num_records != num_rows + num_trajectories:
-        raise ValueError(
-            f"record.num_records: expected one for each of {num_rows} transitions and "
-            f"{num_trajectories} trajectories, found {record.num_records}"
-        )
+        expected = f"{num_rows + num_trajectories}, one for each transition and each trajectory"
+        raise WrongValue("record.num_records", expected, record.num_records)
     _check_fields(record)
     _check_constants(record)
     for column in record.made:
         if column != Column(EPISODE, "int64", ()):
-            raise ValueError(
-                f"record.made: expected only episode, int64, one number a row; found {column}"
-            )
+            raise WrongValue("record.made", "only episode, int64, one number a row", _show(column))
     for frame in record.frames:
         if frame.column.dtype != "uint8" or not frame.column.row_bytes:
-            raise ValueError(
-                f"record.frames: expected frames of uint8, one byte or more; found {frame.column}"
-            )
+            expected = "frames of uint8, one byte or more"
+            raise WrongValue("record.frames", expected, _show(frame.column))
     _check_columns(record, columns)
 
 
 def _check_fields(record: Record) -> None:
-    """Check that fields are side by side from the first byte on, as ``lay_out`` puts them."""
+    """Check that fields are adjacent from the first byte, as ``lay_out`` places them."""
     unit = max([UNIT_BYTES, *(ITEM_BYTES[field.column.dtype] for field in record.fields)])
     if record.size < unit or record.size % unit:
-        raise ValueError(f"record.record_bytes: expected a multiple of {unit}, found {record.size}")
+        raise WrongValue("record.record_bytes", f"a multiple of {unit}", record.size)
     end = 0
     for field in record.fields:
-        # Side by side and each aligned: torch views a record as elements of one type.
+        # Adjacent and aligned: torch views a record as elements of one dtype.
         if field.offset != end or end % ITEM_BYTES[field.column.dtype]:
-            raise ValueError(
-                f"record.fields: expected {show_key(field.column.key)} at byte {end}, found it at "
-                f"{field.offset}"
-            )
+            expected = f"{show_key(field.column.key)} at byte {end}"
+            raise WrongValue("record.fields", expected, field.offset)
         end += field.column.row_bytes
     if end > record.size:
-        raise ValueError(f"record.fields: they take {end} bytes, a record has {record.size}")
+        raise WrongValue("record.fields", f"{record.size} bytes or fewer", end)
 
 
 def _check_constants(record: Record) -> None:
     for field in record.constants:
         column, value = field.column, field.value
         if len(value) != column.row_bytes:
-            raise ValueError(
-                f"record.constants: {show_key(column.key)} has {len(value)} bytes, a row of it "
-                f"takes {column.row_bytes}"
-            )
+            expected = f"{column.row_bytes} bytes of {show_key(column.key)}"
+            raise WrongValue("record.constants", expected, len(value))
         if column.dtype == "bool" and value.strip(b"\0\1"):
-            raise ValueError(
-                f"record.constants: {show_key(column.key)} has flags that are neither 0 nor 1"
-            )
+            raise WrongValue("record.constants", f"0 or 1 in {show_key(column.key)}", value.hex())
 
 
 def _check_columns(record: Record, columns: Sequence[Column]) -> None:
@@ -274,7 +263,8 @@ def _check_columns(record: Record, columns: Sequence[Column]) -> None:
     for one in [*sorted(columns, key=lambda column: column.key), *held]:
         counts = columns.count(one), held.count(one)
         if counts[0] != counts[1]:
-            raise ValueError(
-                f"record: it holds {counts[1]} of {show_key(one.key)} ({one.dtype} "
-                f"{list(one.shape)}), the manifest's columns {counts[0]}"
-            )
+            raise WrongValue("record", f"{counts[0]} of the column {_show(one)}", counts[1])
+
+
+def _show(column: Column) -> str:
+    return f"{show_key(column.key)} {column.dtype} {list(column.shape)}"

@@ -1,4 +1,4 @@
-"""The rows of the ``ted`` layout: one mapped file per leaf, the same rows gathered of each."""
+"""Reads rows of the ``ted`` layout: one mapped file for each leaf."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LeafRows:
         self._plan = TreePlan(keys)
         self._slots = [self._plan.slots[key] for key in keys]
         self._dtypes = {column.key: torch_dtype(column.dtype) for column in columns}
-        # As what torch can move; see `bits_dtype`.
+        # In dtypes that torch can move; see `bits_dtype`.
         self._bits = {
             column.key: files.load(
                 column.filename, bits_dtype(self._dtypes[column.key]), (num_rows, *column.shape)
@@ -49,7 +49,7 @@ class LeafRows:
 
     @cached_property
     def _arrays(self) -> list[np.ndarray]:
-        """The leaves in numpy, of the same memory; made for the first rows, and not at opening."""
+        """The leaves as numpy arrays of the same memory; created for the first rows."""
         return [to_array(bits.view(self._dtypes[key])) for key, bits in self._bits.items()]
 
     @cached_property
@@ -77,7 +77,7 @@ class LeafRows:
         return rows.tree(0, stop - start)
 
     def read(self, index: torch.Tensor) -> GatheredLeaves:
-        """Return the rows ``index`` int64 ``[B]`` of leaves in memory; see ``dataset.Rows``."""
+        """Return the rows ``index`` int64 ``[B]``; see ``LayoutRows.read``."""
         numbers = checked_numbers(index, self._num_rows)
         leaves = [array.take(numbers, 0, None, "clip") for array in self._arrays]
         return GatheredLeaves(self._plan, self._slots, leaves, len(index), self._as_tensor)
@@ -85,10 +85,10 @@ class LeafRows:
     def history(
         self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
     ) -> torch.Tensor:
-        """Return the last steps of a leaf and the one that follows; see ``dataset.Rows``."""
+        """Return the last steps of a leaf, and the following step; see ``LayoutRows.history``."""
         if self._device is not None:
             index, age = index.to(self._device), age.to(self._device)
-        # Step n before the row is row - n, but never before the trajectory's first: row - age.
+        # Step n before the row is row - n, but not before the first of the trajectory: row - age.
         back = torch.arange(length - 1, -1, -1, device=index.device)
         steps = index.unsqueeze(1) - torch.minimum(back, age.unsqueeze(1))
         leaf, following = self._bits[key], self._bits[successor_of(key)]

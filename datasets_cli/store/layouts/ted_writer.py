@@ -1,7 +1,7 @@
-"""Writing the ``ted`` layout: one file per leaf, by plain writes.
+"""Writes the ``ted`` layout: one file for each leaf.
 
-Plain ``write`` needs neither the number of rows nor a mapping, a full disk is an error and not a
-dead process, and written pages do not count as this process's memory.
+The files are written, not mapped: the number of rows need not be known, a full disk raises an error
+instead of killing the process, and written pages do not count as memory of the process.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BUFFER_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class Written:
-    """What a finished writer left in its folder; every field becomes part of the manifest."""
+    """The result of a finished writer; every field becomes part of the manifest."""
 
     layout: str
     num_transitions: int
@@ -61,8 +61,8 @@ class Written:
 class TedWriter:
     """Writes complete TED rows into the leaf files of a folder."""
 
-    # offsets: trajectories int64 `[K + 1]` that are known already; the rows then have the columns
-    # that the dataset is to have. Otherwise `next.done` gives them, and `episode` is added.
+    # offsets: known trajectories int64 `[K + 1]`; the rows then have all columns. Otherwise
+    # `next.done` determines the trajectories, and `episode` is added.
 
     def __init__(self, folder: Path, id: str, offsets: np.ndarray | None = None) -> None:
         self.folder = folder
@@ -73,7 +73,7 @@ class TedWriter:
         self._files: dict[Key, BinaryIO] = {}
 
     def write(self, rows: Mapping[Key, np.ndarray]) -> None:
-        """Write rows ``[n, ...]`` after the last ones."""
+        """Append rows ``[n, ...]``."""
         if not self._columns:
             self._open(rows)
         with disk_errors(self.folder):
@@ -85,8 +85,8 @@ class TedWriter:
     def add_frames(
         self, column: Column, offsets: np.ndarray, sample: Callable[[int], np.ndarray]
     ) -> LeafFrames:
-        """Return where to write a column's frames, and its successor's, that are read apart."""
-        # offsets: the trajectory table int64 `[K + 1]` of the rows, all of which are written.
+        """Return the writer of separately read frames of a column and its successor."""
+        # offsets: the trajectory table int64 `[K + 1]`; all rows are already written.
         following = Column(successor_of(column.key), column.dtype, column.shape)
         own, after = (self.folder / each.filename for each in (column, following))
         size = self.num_rows * column.row_bytes
@@ -101,16 +101,16 @@ class TedWriter:
         return LeafFrames(own, after, column.row_bytes, offsets)
 
     def finish(self, extra_files: Mapping[str, bytes]) -> Written:
-        """Write what follows from all rows, flush everything to the disk and hash it."""
+        """Complete the files, flush them to the disk, and hash them."""
         offsets = self.complete()
         with disk_errors(self.folder):
             return complete_leaves(self.folder, self.columns, offsets, extra_files)
 
     def complete(self) -> np.ndarray:
-        """Close the leaves, add ``episode`` where it is missing, and return the offsets."""
+        """Close the leaves, add a missing ``episode``, and return the offsets."""
         if not self.num_rows:
             raise SourceError(
-                f"{self.id} has no transition: every trajectory is empty.", id=self.id, found=0
+                f"{self.id} has no transitions: every trajectory is empty.", id=self.id, found=0
             )
         with disk_errors(self.folder):
             self.close()
@@ -130,7 +130,7 @@ class TedWriter:
 
     def close(self) -> None:
         """Close every file; the folder is incomplete unless ``finish`` returned."""
-        with ExitStack() as stack:  # closes every one, though one may fail on a full disk
+        with ExitStack() as stack:  # closes all, even if one fails on a full disk
             for file in self._files.values():
                 stack.callback(file.close)
 
@@ -147,7 +147,7 @@ class TedWriter:
 def complete_leaves(
     folder: Path, columns: tuple[Column, ...], offsets: np.ndarray, extra_files: Mapping[str, bytes]
 ) -> Written:
-    """Write what belongs beside leaves that have all their rows, flush and hash all files."""
+    """Write the other files of complete leaves; flush and hash all files."""
     # offsets: trajectories int64 `[K + 1]`.
     num_rows = int(offsets[-1])
     names = write_meta_files(folder, columns, num_rows)
@@ -158,7 +158,7 @@ def complete_leaves(
 
 
 def reward_column(columns: Iterable[Column]) -> Column | None:
-    """Return ``next.reward`` if it is one number per row; a derived dataset's need not be."""
+    """Return ``next.reward`` if it has one float for each row; in derived datasets it may not."""
     floats = ("float16", "float32", "float64")
     rewards = (c for c in columns if c.key == REWARD and c.shape == (1,) and c.dtype in floats)
     return next(rewards, None)
@@ -167,7 +167,7 @@ def reward_column(columns: Iterable[Column]) -> Column | None:
 def write_beside(
     folder: Path, names: list[str], offsets: np.ndarray, extra_files: Mapping[str, bytes]
 ) -> dict[str, dict[str, Any]]:
-    """Write the trajectory table and small extra files; describe them and the files ``names``."""
+    """Write the trajectory table and small extra files; return the entries of all files."""
     # offsets: trajectories int64 `[K + 1]`.
     np.save(folder / TRAJECTORIES, offsets, allow_pickle=False)
     for name, data in extra_files.items():
@@ -183,8 +183,8 @@ def describe_files(folder: Path, names: Iterable[str]) -> dict[str, dict[str, An
         status = (folder / name).stat()
         if other := files.get((status.st_dev, status.st_ino)):
             raise SourceError(
-                f"{other} and {name} are one file in {folder}. On this disk two keys have the "
-                "same file name, such as two that differ only in case.",
+                f"{other} and {name} are one file in {folder}. Two keys have the same file name on "
+                "this disk, for example because they differ only in case.",
                 path=folder / name,
                 found=other,
                 advice=f"Rename one, or choose another disk with {ROOT}.",
@@ -204,7 +204,7 @@ def _describe(path: Path) -> dict[str, Any]:
 
 @dataclass
 class LeafFrames:
-    """``FrameFiles`` of the ted layout, where a frame is one row's and the row's before it."""
+    """``FrameFiles`` of the ted layout: row t has frame t, and frame t + 1 as successor."""
 
     # offsets: the trajectory table int64 `[K + 1]`.
 
@@ -215,9 +215,9 @@ class LeafFrames:
     _files: tuple[BinaryIO, ...] = field(default=(), init=False)
 
     def write(self, run: FrameRun) -> None:
-        """Write the frames of one run: frame t is row t's own and row t - 1's successor."""
-        # position 0 1 2 3 of a trajectory of T = 3 rows own 0 1 2 - no row owns the last frame
-        # following - 0 1 2 no row comes before the first frame
+        """Write the frames of one run: frame t is in row t, and the successor in row t - 1."""
+        # A trajectory of T = 3 rows has the frames 0 1 2 3: the rows contain 0 1 2, and their
+        # successors are 1 2 3.
         first, stop = (int(row) for row in self.offsets[run.trajectory : run.trajectory + 2])
         row = first + run.position
         with disk_errors(self.path):
@@ -240,7 +240,7 @@ class LeafFrames:
 
 def write_meta_files(folder: Path, columns: Iterable[Column], num_rows: int) -> list[str]:
     """Write the ``meta.json`` of every level; return their paths relative to ``folder``."""
-    # Keys are escaped there; `TensorDict.load_memmap` gives them so.
+    # With escaped keys, as `TensorDict.load_memmap` returns them.
     levels: dict[Key, dict[str, Any]] = {(): {}}
     for column in columns:
         key = escape_key(column.key)

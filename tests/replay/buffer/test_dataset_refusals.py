@@ -69,9 +69,9 @@ def test_a_folder_in_place_of_an_id_is_told_what_to_write(
     monkeypatch.chdir(tmp_path)
     Path("mine").mkdir()
     cases = [
-        (f"found by their id and root={root!r}", root),
-        ("source one with a publisher's raw files", str(tmp_path)),
-        ("^mine is not a known dataset.* root names the folder", "mine"),
+        (f"Pass root={root!r} to find the datasets", root),
+        ("source for a folder of a publisher's raw files", str(tmp_path)),
+        ("^mine is not a known dataset.* root is for the folder", "mine"),
     ]
     for words, folder in cases:
         with pytest.raises(RldsError, match=words if words[0] == "^" else re.escape(words)):

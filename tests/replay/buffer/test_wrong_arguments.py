@@ -35,7 +35,7 @@ from datasets_cli import (
     open_storage,
     split_trajectories,
 )
-from datasets_cli.errors import OutOfRange, UsageError, WrongRows
+from datasets_cli.errors import DatasetNotInstalled, OutOfRange, UsageError, WrongRows
 from datasets_cli.replay import MultiStepTransform, RandomCropTensorDict
 from datasets_cli.torchrl import PrioritizedReplayBuffer
 from tests.support.refusals import check_refused, refused
@@ -208,7 +208,7 @@ def test_a_dump_of_tensordicts_does_not_fit_plain_tensors(tmp_path: Path) -> Non
 def test_a_folder_without_a_dataset_is_named_with_what_it_lacks(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path, tmp_path / "none", tmp_path / "file"):
-        with pytest.raises(FileNotFoundError, match=r"no dataset in .*: expected a manifest\.json"):
+        with refused(DatasetNotInstalled, path=path, expected="manifest.json"):
             open_storage(path)
 
 
