@@ -139,8 +139,7 @@ def peak_kilobytes() -> int:
 def unavoidable(folder: Path, frames: np.ndarray) -> dict[str, float]:
     """Return microseconds a frame of unpacking gzip alone, and of packing zstd alone."""
     from datasets_cli.formats.gzip import GzipStream
-    from datasets_cli.store.layouts.dictionary import make_dictionary
-    from datasets_cli.store.layouts.frame_writer import FrameSegments
+    from datasets_cli.store.layouts.frames import FrameSegments, make_dictionary
 
     pictures = folder / "$store$_observation_ckpt.0.gz"
     num_bytes, start = 0, time.process_time()

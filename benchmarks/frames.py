@@ -35,7 +35,7 @@ from datasets_cli import FrameStack, TensorDictReplayBuffer, open_storage
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.schema.columns import Key
 from datasets_cli.store.layouts.compact_writer import CompactWriter
-from datasets_cli.store.layouts.dictionary import for_zstd, read_dictionary
+from datasets_cli.store.layouts.frames import for_zstd, read_dictionary
 
 GAMES = ("pong", "breakout", "seaquest", "qbert")
 RAW_BYTES = 84 * 84

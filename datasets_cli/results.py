@@ -25,7 +25,7 @@ _LAZY_IMPORTS = {
     "DatasetOverlap": "verbs.overlap",
     "InCommon": "verbs.overlap",
     "Finding": "audit.rules.finding",
-    "DeepReport": "store.deep_check.report",
+    "DeepReport": "store.deep_report",
     "DeletedDataset": "verbs.delete",
     "ConvertedDataset": "verbs.convert",
     "RepairedDataset": "verbs.repair",

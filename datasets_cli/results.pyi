@@ -17,7 +17,7 @@ from datasets_cli.project.results import PlannedDataset as PlannedDataset
 from datasets_cli.project.results import PlannedTables as PlannedTables
 from datasets_cli.project.results import PreprocessPlan as PreprocessPlan
 from datasets_cli.project.results import PreprocessResults as PreprocessResults
-from datasets_cli.store.deep_check.report import DeepReport as DeepReport
+from datasets_cli.store.deep_report import DeepReport as DeepReport
 from datasets_cli.store.manifest import Manifest as Manifest
 from datasets_cli.ui.export import ExportedPages as ExportedPages
 from datasets_cli.ui.server import ServedPage as ServedPage

@@ -19,7 +19,7 @@ from PIL import Image
 import datasets_cli
 from datasets_cli import HindsightStrategy, errors
 from datasets_cli.audit.own_rules import GROUP
-from datasets_cli.catalogue import registry
+from datasets_cli.catalogue import entries as registry
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
 from datasets_cli.install.installation import install_dataset

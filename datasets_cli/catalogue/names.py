@@ -1,20 +1,76 @@
-"""The resolution of a name to one dataset; family, version and options may be left out."""
+"""Variants of a dataset: ``ID~repaired`` is made of the same files, with exact repairs."""
 
 from __future__ import annotations
 
 import difflib
 import fnmatch
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from datasets_cli.catalogue.entries import catalogue, catalogues
-from datasets_cli.catalogue.registry import families, load_recipe
-from datasets_cli.catalogue.variants import SUFFIX, recipe_of
+from datasets_cli.catalogue.entries import catalogue, catalogues, families, load_recipe
 from datasets_cli.errors import OfflineError, UnknownDataset, UsageError
-from datasets_cli.recipe import CatalogueEntry, Recipe, Web
+from datasets_cli.recipe import Block, CatalogueEntry, Description, Recipe, Source, Web
 from datasets_cli.store.cache_root import CacheRoot, check_id, folder_advice
+
+if TYPE_CHECKING:
+    from datasets_cli.audit.repairs import Repairs
+
+
+SUFFIX = "~repaired"
+REPAIRS = "repairs"
+"""Where a manifest lists them: rule, version, what decided, and the steps of the file in runs."""
+
+
+def recipe_of(recipe: Recipe, name: str) -> Recipe:
+    """Return the recipe for a name; that of ``NAME~repaired`` repairs the rows that it reads."""
+    if not name.endswith(SUFFIX):
+        return recipe
+    repaired, look = _Repaired(recipe), recipe.resources_at
+    return replace(
+        recipe,
+        resources=lambda name, web: recipe.resources(name.removesuffix(SUFFIX), web),
+        resources_at=look and (lambda name, place: look(name.removesuffix(SUFFIX), place)),
+        references=lambda name: recipe.references(name.removesuffix(SUFFIX)),
+        variant=lambda name, options: recipe.variant(name.removesuffix(SUFFIX), options) + SUFFIX,
+        fallback=Recipe.fallback,
+        describe=repaired.describe,
+        blocks=repaired.blocks,
+        deferred_frames=Recipe.deferred_frames,  # rows that have some are not repaired
+        identity=(*recipe.identity, REPAIRS),
+    )
+
+
+@dataclass
+class _Repaired:
+    """The functions of a recipe for the datasets that are repaired."""
+
+    recipe: Recipe
+    _known: tuple[Source, Repairs] | None = None
+
+    def describe(self, source: Source) -> Description:
+        published, repairs = self._published(source), self._repairs(source)
+        description = self.recipe.describe(published)
+        notes = (*description.notes, *(f"repaired: {each}" for each in repairs.sentences))
+        metadata = {**description.metadata, REPAIRS: repairs.entries}
+        return replace(description, metadata=metadata, notes=notes)
+
+    def blocks(self, source: Source) -> Iterator[Block]:
+        return self._repairs(source).applied(self.recipe.blocks(self._published(source)))
+
+    def _published(self, source: Source) -> Source:
+        return replace(source, name=source.name.removesuffix(SUFFIX))
+
+    def _repairs(self, source: Source) -> Repairs:
+        """Return what is to be repaired, which a pass over all rows tells."""
+        from datasets_cli.audit.repairs import repairs_of  # with numpy
+
+        if self._known is None or self._known[0] != source:
+            self._known = source, repairs_of(self.recipe, self._published(source))
+        return self._known[1]
+
 
 _VERSION = re.compile(r"-v(\d+)$")
 OWN = {"recorded": "record", "derived": "preprocess"}

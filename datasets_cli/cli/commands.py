@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from datasets_cli.cli.parser.group import CommandEntry, Group
+from datasets_cli.cli.parser.command import CommandEntry, Group
 
 COMMANDS = """
 Datasets

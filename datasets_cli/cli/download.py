@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import datasets_cli
-from datasets_cli.cli.parser.arguments import DryRun, Limits, Yes, chosen_workers
-from datasets_cli.cli.parser.fields import GivenOptions, options_of
+from datasets_cli.cli.parser.fields import (
+    DryRun,
+    GivenOptions,
+    Limits,
+    Yes,
+    chosen_workers,
+    options_of,
+)
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import cut, wrapped
 from datasets_cli.config import load_config

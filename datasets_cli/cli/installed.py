@@ -10,8 +10,7 @@ import typer
 
 import datasets_cli
 from datasets_cli.catalogue.selection import InstalledId
-from datasets_cli.cli.parser.arguments import Yes
-from datasets_cli.cli.parser.fields import GivenOptions, options_of
+from datasets_cli.cli.parser.fields import GivenOptions, Yes, options_of
 from datasets_cli.cli.rows import row_lines
 from datasets_cli.cli.state import COUNTED, State, state_of
 from datasets_cli.cli.terminal import fitted, wrapped

@@ -15,9 +15,8 @@ from typing import Annotated, TextIO
 import typer
 
 from datasets_cli.cli.commands import Rlds
-from datasets_cli.cli.parser.command import help_width
+from datasets_cli.cli.parser.command import Interrupted, help_width, interruptible
 from datasets_cli.cli.parser.completion import VARIABLE, complete
-from datasets_cli.cli.parser.interrupts import Interrupted, interruptible
 from datasets_cli.cli.state import (
     ReaderGone,
     State,

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 import datasets_cli
-from datasets_cli.cli.parser.arguments import Limits, Yes
-from datasets_cli.cli.parser.fields import GivenOptions, options_of
+from datasets_cli.cli.parser.fields import GivenOptions, Limits, Yes, options_of
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import fitted, table
 from datasets_cli.core.quantities import counted, human_bytes

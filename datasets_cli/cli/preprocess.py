@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import datasets_cli
-from datasets_cli.cli.parser.arguments import chosen_workers
-from datasets_cli.cli.parser.fields import GivenOptions, options_of
+from datasets_cli.cli.parser.fields import GivenOptions, chosen_workers, options_of
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import fitted, wrapped
 from datasets_cli.core.quantities import counted, human_bytes

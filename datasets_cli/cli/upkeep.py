@@ -10,8 +10,7 @@ import typer
 
 import datasets_cli
 from datasets_cli.catalogue.selection import InstalledIds
-from datasets_cli.cli.parser.arguments import Limits, Yes
-from datasets_cli.cli.parser.fields import GivenOptions, options_of
+from datasets_cli.cli.parser.fields import GivenOptions, Limits, Yes, options_of
 from datasets_cli.cli.state import COUNTED, state_of
 from datasets_cli.cli.terminal import fitted, table
 from datasets_cli.core.quantities import human_bytes

@@ -22,8 +22,15 @@ from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.exchange.mapping import guess
 from datasets_cli.exchange.steps import StepColumns
 from datasets_cli.formats.limits import check_limit
-from datasets_cli.schema.columns import DONE, REWARD, TERMINATED, TRUNCATED, Key, show_key
-from datasets_cli.schema.element_types import NUMPY_TYPES
+from datasets_cli.schema.columns import (
+    DONE,
+    NUMPY_TYPES,
+    REWARD,
+    TERMINATED,
+    TRUNCATED,
+    Key,
+    show_key,
+)
 from datasets_cli.schema.steps import ROOT_FLAGS
 from datasets_cli.schema.texts import TEXT, AnyColumn
 

@@ -12,7 +12,7 @@ from typing import Any
 from datasets_cli.errors import UsageError, WrongRows, argument, by_reader
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.exchange.steps import StepColumns
-from datasets_cli.schema.element_types import EXACT_BELOW, rounded
+from datasets_cli.schema.columns import EXACT_BELOW, rounded
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 BLOCK_BYTES = 4 << 20

@@ -43,8 +43,7 @@ from datasets_cli.exchange.mapping import ENDS, KNOWN_NAMES, guess
 from datasets_cli.exchange.steps import StepColumns, check_flags, flagged_ends
 from datasets_cli.formats.hdf5 import open_hdf5, read_scalar
 from datasets_cli.formats.limits import read_json
-from datasets_cli.schema.columns import EPISODE, REWARD, TRAJECTORY_END, Key, show_key
-from datasets_cli.schema.element_types import NUMPY_TYPES
+from datasets_cli.schema.columns import EPISODE, NUMPY_TYPES, REWARD, TRAJECTORY_END, Key, show_key
 from datasets_cli.schema.steps import NEXT_OBSERVATION
 from datasets_cli.schema.texts import TEXT, is_text
 from datasets_cli.store.arrays import DatasetArrays

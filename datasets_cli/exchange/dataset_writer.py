@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 
-from datasets_cli.catalogue.registry import families
+from datasets_cli.catalogue.entries import families
 from datasets_cli.config import RootOptions
 from datasets_cli.core.checked_json import WrongValue, decode
 from datasets_cli.core.options import takes_fields
@@ -43,8 +43,16 @@ from datasets_cli.exchange.steps import (
 )
 from datasets_cli.install.find import Condition, condition_of
 from datasets_cli.install.options import LAYOUT, InstalledDataset, check_layout
-from datasets_cli.schema.columns import DONE, EPISODE, TRAJECTORY_END, Key, rows_per_block, show_key
-from datasets_cli.schema.element_types import element_type, numpy_dtype
+from datasets_cli.schema.columns import (
+    DONE,
+    EPISODE,
+    TRAJECTORY_END,
+    Key,
+    element_type,
+    numpy_dtype,
+    rows_per_block,
+    show_key,
+)
 from datasets_cli.schema.steps import StepCheck
 from datasets_cli.schema.texts import TEXT, decode_text, encode_text, is_text
 from datasets_cli.schema.transitions import Transitions, iterate_rows

@@ -16,8 +16,7 @@ from datasets_cli.errors import WrongRows
 from datasets_cli.formats.hdf5 import read_range, read_rows
 from datasets_cli.formats.hdf5_check import is_variable_length
 from datasets_cli.formats.limits import beyond, limit
-from datasets_cli.schema.columns import Key, show_key
-from datasets_cli.schema.element_types import element_type
+from datasets_cli.schema.columns import Key, element_type, show_key
 from datasets_cli.schema.texts import TEXT, as_text, is_text
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
-from datasets_cli.catalogue.registry import load_recipe
+from datasets_cli.catalogue.entries import load_recipe
 from datasets_cli.core.progress import Progress, Rows
 from datasets_cli.errors import NoRewards, UnknownKey, UsageError, WrongRows, argument
 from datasets_cli.exchange.flat import COMPUTED, FLAGS, key_runs
@@ -24,8 +24,15 @@ from datasets_cli.exchange.steps import StepColumns
 from datasets_cli.formats.limits import read_json_file
 from datasets_cli.install.fetch import Folder, read_blocks, source_errors
 from datasets_cli.recipe import Source
-from datasets_cli.schema.columns import EPISODE, REWARD, TRAJECTORY_END, Key, show_key, successor_of
-from datasets_cli.schema.element_types import NUMPY_TYPES
+from datasets_cli.schema.columns import (
+    EPISODE,
+    NUMPY_TYPES,
+    REWARD,
+    TRAJECTORY_END,
+    Key,
+    show_key,
+    successor_of,
+)
 from datasets_cli.schema.texts import TEXT, AnyColumn, as_text, is_text
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest

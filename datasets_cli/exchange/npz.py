@@ -31,8 +31,7 @@ from datasets_cli.exchange.mapping import guess
 from datasets_cli.exchange.steps import StepColumns
 from datasets_cli.formats.limits import check_limit
 from datasets_cli.formats.npy import read_header
-from datasets_cli.schema.columns import Key, rows_per_block, show_key
-from datasets_cli.schema.element_types import NUMPY_TYPES
+from datasets_cli.schema.columns import NUMPY_TYPES, Key, rows_per_block, show_key
 from datasets_cli.schema.texts import is_text
 from datasets_cli.sources.disk import COPIED_BYTES
 from datasets_cli.store.arrays import DatasetArrays

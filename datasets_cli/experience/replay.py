@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 import numpy as np
 import torch
 
-from datasets_cli.catalogue.variants import SUFFIX
+from datasets_cli.catalogue.names import SUFFIX
 from datasets_cli.config import load_config
 from datasets_cli.core.options import check_types, part_of, suggests_keywords, takes_fields
 from datasets_cli.core.progress import Progress

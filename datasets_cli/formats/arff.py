@@ -1,4 +1,12 @@
-r"""ARFF: Weka's tables as text, read in bounded blocks.
+r"""ARFF files: the header, and blocks of rows.
+
+    1.5, setosa                 separated by commas
+    1.5 <tab> setosa            or by tabs, of which two with nothing between mean a missing value
+    ?, 'it\'s, ''young'''       a bare ? is missing; a quoted one is the label
+    2, setosa  % doubtful       a comment after the values
+
+Unquoted text may contain tabs and percent signs. So a line has several readings, and the number and
+kinds of the columns decide which one is right.
 
     @relation flowers
     @attribute 'petal width' numeric
@@ -18,26 +26,219 @@ from __future__ import annotations
 import codecs
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
 from datasets_cli.errors import SourceError
-from datasets_cli.formats.arff_line import (
-    COMMENT,
-    plain_row,
-    readings,
-    sparse_row,
-    split_labels,
-    split_name,
-)
-from datasets_cli.formats.attribute import NOMINAL, NUMERIC, TEXT, Attribute, AttributeValue
 from datasets_cli.formats.limits import LABEL_BYTES, check_limit, limit
 from datasets_cli.schema.columns import rows_per_block
+
+NUMERIC, NOMINAL, TEXT = "numeric", "nominal", "text"
+
+NAN = float("nan")
+
+AttributeValue = str | None
+"""The text of a value without its quotes; None if it is missing."""
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One column of a table file.
+
+    Args:
+        name: without its quotes.
+        kind: ``NUMERIC``, ``NOMINAL``, or ``TEXT`` (strings and dates).
+        labels: the declared values of a nominal column, in order.
+    """
+
+    name: str
+    kind: str
+    labels: tuple[str, ...] = ()
+
+    def to_floats(self, values: Sequence[AttributeValue]) -> list[float]:
+        """Return the values as numbers.
+
+        Raises:
+            ValueError, KeyError: a value is not a number, or not a label.
+        """
+        if self.kind == NOMINAL:
+            return list(map(self._positions.__getitem__, values))
+        if None in values:
+            return [NAN if value is None else float(value) for value in values]
+        return list(map(float, values))  # type: ignore[arg-type]  # none of them is None
+
+    def has(self, value: AttributeValue) -> bool:
+        """Return whether the column can have this value."""
+        try:
+            return self.kind == TEXT or bool(self.to_floats([value]))
+        except (ValueError, KeyError):
+            return False
+
+    @property
+    def absent(self) -> AttributeValue:
+        """The value of this column in a sparse row that omits it."""
+        return "0" if self.kind == NUMERIC else next(iter(self.labels), None)
+
+    @cached_property
+    def _positions(self) -> dict[AttributeValue, float]:
+        positions: dict[AttributeValue, float] = {
+            label: float(i) for i, label in enumerate(self.labels)
+        }
+        return positions | {None: NAN}
+
+
+MISSING = ("?", "")
+COMMENT = "%"
+MOST_DIGITS = 18
+
+Converted = TypeVar("Converted")
+
+_QUOTED = r"""'(?P<single>(?:[^'\\]|\\.|'')*+)'|"(?P<double>(?:[^"\\]|\\.|"")*+)\""""
+
+
+def _dense(blank: str, separator: str, *, comment: bool) -> re.Pattern[str]:
+    """Return the pattern of a value and its separator; possessive, so it matches in linear time."""
+    # A % directly after a character other than a blank is part of the value, as in 10%.
+    character = rf"(?:[^{separator}%]|(?<!\s)%)" if comment else rf"[^{separator}]"
+    bare = rf"(?!['\"{'%' if comment else ''}])(?P<bare>{character}*+)"
+    end = rf"(?:\s*%.*|[{separator}])" if comment else rf"[{separator}]"
+    return re.compile(rf"{blank}*+(?:(?:{_QUOTED}){blank}*+|{bare}){end}", re.DOTALL)
+
+
+_COMMAS = _dense(r"\s", ",", comment=False)
+_COMMAS_AND_COMMENT = _dense(r"\s", ",", comment=True)
+_TABS = _dense("[ ]", r",\t", comment=False)
+_TABS_AND_COMMENT = _dense("[ ]", r",\t", comment=True)
+_LABEL = re.compile(
+    rf"\s*+(?:(?:{_QUOTED})\s*+|(?!['\"])(?P<bare>[^,}}]*+))(?P<end>[,}}])", re.DOTALL
+)
+_SPARSE = re.compile(
+    rf"\s*+(?P<column>\d++)\s++(?:(?:{_QUOTED})\s*+|(?!['\"])(?P<bare>[^,]*+)),", re.DOTALL
+)
+_NAMED = re.compile(rf"(?:{_QUOTED}|(?P<bare>[^\s{{]+))\s*(?P<type>.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|[0-7]{1,3}|.)", re.DOTALL)
+_CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+
+
+def plain_row(text: str) -> list[AttributeValue] | None:
+    """Return the values between the commas of a row; None if it contains quotes."""
+    if "'" in text or '"' in text:
+        return None
+    values = text.split(",")
+    if " " in text or "\t" in text:
+        values = [value.strip() for value in values]
+    if "?" in text or "" in values:
+        return [None if value in MISSING else value for value in values]
+    return list(values)
+
+
+def readings(line: str) -> Iterator[list[AttributeValue]]:
+    """Yield the readings of a dense row, the likeliest first.
+
+    Args:
+        line: without its line end. Tabs at its ends may be separators.
+    """
+    yield from _readings(line.strip(), _COMMAS, _COMMAS_AND_COMMENT)
+    if "\t" in line:
+        yield from _readings(line, _TABS, _TABS_AND_COMMENT)
+        if (text := line.strip()) != line:
+            yield from _readings(text, _TABS, _TABS_AND_COMMENT)
+
+
+def sparse_row(text: str) -> list[tuple[int, AttributeValue]] | None:
+    """Return column numbers and values; None if the line is not a sparse row.
+
+    Args:
+        text: a line that begins with a brace.
+    """
+    inside, _, rest = text[1:].rpartition("}")
+    if rest.strip() and not rest.lstrip().startswith(COMMENT):
+        return None
+    return _matched(_SPARSE, inside, _cell) if inside.strip() else []
+
+
+def split_labels(text: str) -> tuple[tuple[str, ...], str] | None:
+    """Return the labels of an attribute and the text after them.
+
+    Args:
+        text: the text after the opening brace.
+
+    Returns:
+        None if a quote or the list does not end.
+    """
+    labels, position, end = [], 0, ","
+    while end == ",":
+        match = _LABEL.match(text, position)
+        if match is None:
+            return None
+        # An empty label cannot be a value: an empty value is missing.
+        labels.append(_text(match) or ("" if match["bare"] is None else "?"))
+        position, end = match.end(), match["end"]
+    return tuple(labels) if text[: position - 1].strip() else (), text[position:]
+
+
+def split_name(text: str) -> tuple[str, str] | None:
+    """Return the name of an attribute and its type; None if it has no name."""
+    match = _NAMED.match(text)
+    return (_text(match), match["type"]) if match else None
+
+
+def _readings(
+    text: str, plain: re.Pattern[str], commented: re.Pattern[str]
+) -> Iterator[list[AttributeValue]]:
+    if (values := _matched(plain, text, _value)) is not None:
+        yield values
+    if COMMENT in text and (values := _matched(commented, text, _value)) is not None:
+        yield values
+
+
+def _matched(
+    pattern: re.Pattern[str], text: str, convert: Callable[[re.Match[str]], Converted]
+) -> list[Converted] | None:
+    """Return each match, converted; None if the matches do not cover the whole text."""
+    # A match takes a hundred times the memory of a short value.
+    num_matched = 0
+    converted = []
+    for match in pattern.finditer(f"{text},"):
+        num_matched += match.end() - match.start()
+        converted.append(convert(match))
+    return converted if num_matched == len(text) + 1 else None
+
+
+def _cell(match: re.Match[str]) -> tuple[int, AttributeValue]:
+    digits = match["column"].lstrip("0") or "0"
+    # Python rejects thousands of digits; no table has that many columns.
+    return int(digits[:MOST_DIGITS]), _value(match)
+
+
+def _value(match: re.Match[str]) -> AttributeValue:
+    bare = match["bare"]
+    return None if bare is not None and bare.strip() in MISSING else _text(match)
+
+
+def _text(match: re.Match[str]) -> str:
+    """Return the text of a match without its quotes, doubled quotes and escapes."""
+    bare, single, double = match.group("bare", "single", "double")
+    if bare is not None:
+        return str(bare).strip()
+    text = double.replace('""', '"') if single is None else single.replace("''", "'")
+    return _ESCAPE.sub(_unescaped, text) if "\\" in text else text
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    code = match[1]
+    if code[0] == "u" and len(code) == 5:
+        return chr(int(code[1:], 16))
+    # liac-arff writes control characters as octal numbers.
+    return chr(int(code, 8)) if code[0] in "01234567" else _CONTROLS.get(code, code)
+
 
 UTF_8, LATIN_1 = "utf-8", "latin-1"
 KINDS = {"numeric": NUMERIC, "real": NUMERIC, "integer": NUMERIC, "string": TEXT, "date": TEXT}

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from datasets_cli.errors import SourceError
+from datasets_cli.formats.arff import NAN, NOMINAL, NUMERIC, TEXT, Attribute
 from datasets_cli.formats.arrow import is_text, open_parquet_file, rows_at_once
-from datasets_cli.formats.attribute import NAN, NOMINAL, NUMERIC, TEXT, Attribute
 from datasets_cli.formats.limits import LABEL_BYTES, check_limit
 from datasets_cli.schema.columns import rows_per_block
 

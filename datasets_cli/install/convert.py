@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from datasets_cli.catalogue.names import Resolved
-from datasets_cli.catalogue.registry import load_recipe
-from datasets_cli.catalogue.variants import recipe_of
+from datasets_cli.catalogue.entries import load_recipe
+from datasets_cli.catalogue.names import Resolved, recipe_of
 from datasets_cli.core.progress import File, Note, Progress, Rows
 from datasets_cli.errors import RldsError, SourceError
 from datasets_cli.formats.limits import current_limits, raised_limits

@@ -38,7 +38,7 @@ from datasets_cli.store.commit import commit_folder
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.layouts.ted_writer import Written, complete_leaves, describe_files
 from datasets_cli.store.manifest import Manifest
-from datasets_cli.store.text_writer import TextWriter
+from datasets_cli.store.texts import TextWriter
 from datasets_cli.version import TOOL
 
 ChunkBounds = list[tuple[int, int]]

@@ -22,20 +22,18 @@ from datasets_cli.errors import WrongRows
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.trajectories import ends_of
 from datasets_cli.sources.disk import flush
-from datasets_cli.store.layouts.dictionary import (
-    choose_dictionary,
-    for_zstd,
-    make_dictionary,
-    read_dictionary,
-)
-from datasets_cli.store.layouts.frame_writer import (
+from datasets_cli.store.layouts.frames import (
     LAYOUT_ADVICE,
     FrameSegments,
     JoinedFrames,
+    choose_dictionary,
     compressor,
     first_unchained,
+    for_zstd,
     frames_of_records,
+    make_dictionary,
     not_chained,
+    read_dictionary,
     segment_files,
 )
 from datasets_cli.store.layouts.records import FrameField

@@ -34,7 +34,7 @@ from datasets_cli.preprocessing.work import Work
 from datasets_cli.schema.texts import is_text
 from datasets_cli.schema.trajectories import first_rows
 from datasets_cli.store.dataset import Dataset
-from datasets_cli.store.layouts.dictionary import SAMPLED_FRAMES
+from datasets_cli.store.layouts.frames import SAMPLED_FRAMES
 
 COMPARED_ROWS = 16_384
 """At most so many rows of the first chunk are computed twice, as a function may be slow."""

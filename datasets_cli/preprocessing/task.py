@@ -44,8 +44,7 @@ from datasets_cli.preprocessing.row_checks import (
 from datasets_cli.replay.storages.collate import make_batch
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.schema.bits import to_array
-from datasets_cli.schema.columns import DONE, TERMINATED, TRUNCATED, Key, show_key
-from datasets_cli.schema.element_types import row_data
+from datasets_cli.schema.columns import DONE, TERMINATED, TRUNCATED, Key, row_data, show_key
 from datasets_cli.schema.steps import flag_problem
 from datasets_cli.schema.texts import AnyColumn, text_files
 from datasets_cli.schema.trajectories import trajectory_of
@@ -54,7 +53,7 @@ from datasets_cli.sources.disk import disk_errors, flush
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.selection import Selection
-from datasets_cli.store.text_writer import TextWriter
+from datasets_cli.store.texts import TextWriter
 
 
 @dataclass(frozen=True, kw_only=True)

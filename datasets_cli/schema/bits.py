@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import Unsupported, WrongRows
-from datasets_cli.schema.element_types import ITEM_BYTES, NUMPY_TYPES, numpy_dtype
+from datasets_cli.schema.columns import ITEM_BYTES, NUMPY_TYPES, numpy_dtype
 from datasets_cli.schema.shapes import check_numbers
 
 MOVABLE = frozenset(

@@ -10,15 +10,17 @@ from datasets_cli.errors import SourceError
 from datasets_cli.schema.columns import (
     DONE,
     EPISODE,
+    EXACT_BELOW,
     REWARD,
     TERMINATED,
     TRAJECTORY_END,
     TRUNCATED,
     Column,
     Key,
+    element_type,
+    rounded,
     show_key,
 )
-from datasets_cli.schema.element_types import EXACT_BELOW, element_type, rounded
 from datasets_cli.schema.texts import TEXT, AnyColumn, any_column, as_text, is_text
 
 StepRows = dict[Key, np.ndarray]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from datasets_cli.core.checked_json import copy_of
-from datasets_cli.schema.columns import Key
-from datasets_cli.schema.element_types import numpy_dtype
+from datasets_cli.schema.columns import Key, numpy_dtype
 from datasets_cli.schema.mapped_bytes import TrajectoryTable, forget_pages, map_array
 from datasets_cli.schema.shapes import check_numbers, check_run
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
@@ -22,7 +21,7 @@ from datasets_cli.store.layouts.frames import FrameReader
 from datasets_cli.store.layouts.record_arrays import RecordArrays, RowMap
 from datasets_cli.store.layouts.records import RECORDS, ROW_MAP, Record, row_map_dtype
 from datasets_cli.store.manifest import Manifest, read_manifest
-from datasets_cli.store.text_rows import TextRows
+from datasets_cli.store.texts import TextRows
 
 if TYPE_CHECKING:
     from datasets_cli.store.selection import Selection

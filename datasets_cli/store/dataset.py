@@ -1,4 +1,4 @@
-"""Opens a committed dataset with torch: mapped read-only; returned tensors are copies."""
+"""Opening a committed dataset: mapped read-only; every tensor it returns is a copy."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from datasets_cli.core.system_errors import check_memory
 from datasets_cli.errors import UnknownKey, UnverifiedDataset, UsageError, WrongState
-from datasets_cli.schema.bits import to_array, torch_dtype
+from datasets_cli.schema.bits import bits_of, to_array, torch_dtype
 from datasets_cli.schema.columns import (
     REWARD,
+    Column,
     Key,
     key_in,
     refuse_missing_reward,
@@ -29,17 +32,64 @@ from datasets_cli.store.arrays import ArrayRows, ArraySource, Columns, TreeRows
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.commit import read_one_copy
 from datasets_cli.store.layouts.compact_rows import CompactRows
-from datasets_cli.store.layouts.protocol import LayoutRows
+from datasets_cli.store.layouts.protocol import GatheredRows, LayoutRows
 from datasets_cli.store.layouts.records import Record
 from datasets_cli.store.layouts.ted_rows import LeafRows
 from datasets_cli.store.manifest import Manifest, read_manifest
-from datasets_cli.store.previous_reward import (
-    PREVIOUS_REWARD,
-    PreviousRewardRows,
-    with_previous_reward,
-)
 from datasets_cli.store.selection import SelectedRowMap, SelectedRows, SelectedTexts, Selection
-from datasets_cli.store.text_rows import TextRows
+from datasets_cli.store.texts import TextRows
+
+PREVIOUS_REWARD: Key = ("reward",)
+
+
+def with_previous_reward(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Return the columns with the previous reward, if they have rewards."""
+    rewards = [column for column in columns if column.key == REWARD]
+    if any(column.key[:1] == PREVIOUS_REWARD for column in columns):
+        return columns
+    return (*columns, *(replace(column, key=PREVIOUS_REWARD) for column in rewards))
+
+
+class PreviousRewardRows:
+    """The rows of a layout with the reward of the previous step; see ``LayoutRows``.
+
+    trajectory      0    0    0    1    1
+    next.reward     a    b    c    d    e
+    reward          0    a    b    0    d
+    """
+
+    # starts: the first row of each trajectory, int64 `[K]`.
+
+    def __init__(self, rows: LayoutRows, rewards: LayoutRows, starts: np.ndarray) -> None:
+        self._rows, self._rewards, self._starts = rows, rewards, starts
+        self.history = rows.history
+
+    def gather(self, index: torch.Tensor) -> Tree:
+        """Return copies of the rows ``index`` int64 ``[B]``; see ``LayoutRows.gather``."""
+        tree = self._rows.gather(index)
+        tree[PREVIOUS_REWARD[0]] = self._before(index)
+        return tree
+
+    def run(self, start: int, stop: int) -> Tree:
+        """Return copies of the rows ``start`` to ``stop - 1``; see ``LayoutRows.run``."""
+        tree = self._rows.run(start, stop)
+        tree[PREVIOUS_REWARD[0]] = self._before(torch.arange(start, stop))
+        return tree
+
+    def read(self, index: torch.Tensor) -> GatheredRows:
+        """Return copies of the rows ``index`` int64 ``[B]``; see ``LayoutRows.read``."""
+        before = to_array(self._before(index))
+        return self._rows.read(index).with_leaf(PREVIOUS_REWARD[0], before)
+
+    def _before(self, index: torch.Tensor) -> torch.Tensor:
+        """Return the previous rewards ``[B, 1]`` of the rows ``index`` int64 ``[B]``."""
+        rows = index.cpu().numpy()
+        starts = self._starts.take(self._starts.searchsorted(rows), mode="clip")
+        reward: torch.Tensor = entry(self._rewards.gather((index - 1).clamp(min=0)), REWARD)
+        first = torch.from_numpy((starts == rows).nonzero()[0]).to(reward.device)
+        bits_of(reward).index_fill_(0, first, 0)
+        return reward
+
 
 TEXT_BYTES = 1 << 10  # of the tensordict objects for one text of a batch
 PACKAGE = __name__.partition(".")[0]

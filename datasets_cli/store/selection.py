@@ -15,7 +15,7 @@ from datasets_cli.schema.columns import Key
 from datasets_cli.schema.trajectories import lengths_of, trajectory_of
 from datasets_cli.schema.tree import Tree
 from datasets_cli.store.layouts.protocol import GatheredRows, LayoutRows
-from datasets_cli.store.text_rows import TextRows, Values
+from datasets_cli.store.texts import TextRows, Values
 
 PRESET = "view("  # the prefix of a step that is a preset with its arguments
 

@@ -18,7 +18,7 @@ from datasets_cli.schema.texts import TextColumn, is_text
 from datasets_cli.sources.disk import disk_errors
 from datasets_cli.store.layouts.records import is_frame
 from datasets_cli.store.layouts.ted_writer import TedWriter, Written, describe_files
-from datasets_cli.store.text_writer import TextWriter
+from datasets_cli.store.texts import TextWriter
 
 if TYPE_CHECKING:
     from datasets_cli.schema.frame_table import FrameFiles

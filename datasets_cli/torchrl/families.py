@@ -9,8 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.catalogue.entries import catalogue
-from datasets_cli.catalogue.registry import load_recipe
+from datasets_cli.catalogue.entries import catalogue, load_recipe
 from datasets_cli.config import load_config
 from datasets_cli.core.options import part_of, takes_fields
 from datasets_cli.errors import Unsupported

@@ -165,9 +165,8 @@ def _write(folder: Path, page: LocalPage, name: str, template: str, **values: An
 
 def _write_dataset(folder: Path, page: LocalPage, id: str, most: int) -> list[str]:
     """Write the pages of a dataset and its first trajectories; return notes on omitted data."""
+    from datasets_cli.ui.application import dataset_values, list_part
     from datasets_cli.ui.curves import frame_columns
-    from datasets_cli.ui.routes.dataset import dataset_values
-    from datasets_cli.ui.routes.trajectories import list_part
     from datasets_cli.verbs.trajectories import TrajectoriesCall
 
     dataset = page.installed(id)
@@ -191,8 +190,8 @@ def _write_trajectory(
     folder: Path, page: LocalPage, dataset: DatasetArrays, number: int, most_frames: int
 ) -> bool:
     """Write the page of a trajectory and its frames; return whether some are left out."""
+    from datasets_cli.ui.application import first_columns, page_values
     from datasets_cli.ui.curves import curves_of, frame_png
-    from datasets_cli.ui.routes.trajectory import first_columns, page_values
 
     curves = curves_of(dataset, number, first_columns(dataset))
     values = page_values(page, dataset, number, curves, 0, STEPS)

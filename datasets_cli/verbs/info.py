@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.audit.report import AuditReport, load_report
+from datasets_cli.catalogue.entries import families, load_recipe
 from datasets_cli.catalogue.names import Resolved, resolve
-from datasets_cli.catalogue.registry import families, load_recipe
 from datasets_cli.catalogue.selection import InstalledId, KnownId
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields
@@ -22,7 +22,7 @@ from datasets_cli.install.find import (
 )
 from datasets_cli.recipe import Option
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.deep_check.report import TABLE, DeepReport, report_from_json
+from datasets_cli.store.deep_report import TABLE, DeepReport, report_from_json
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.tables import load_summary, load_table
 from datasets_cli.verbs.list import DatasetRecord, Known, record_fields

@@ -14,9 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from datasets_cli.catalogue.entries import catalogue
+from datasets_cli.catalogue.entries import PACKAGE, catalogue, entry_points, families, load_recipe
 from datasets_cli.catalogue.names import OWN, Resolved
-from datasets_cli.catalogue.registry import PACKAGE, entry_points, families, load_recipe
 from datasets_cli.config import RootOptions, config_folder
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields
@@ -36,7 +35,7 @@ from datasets_cli.parallel.user_code import call_user_code, line_of, module_of
 from datasets_cli.recipe import CatalogueEntry, Recipe, Resource
 from datasets_cli.sources.new_files import temporary_folder, write_text
 from datasets_cli.store.cache_root import CacheRoot, check_id
-from datasets_cli.store.deep_check.report import DeepReport
+from datasets_cli.store.deep_report import DeepReport
 
 FAMILY = {
     **{"argument": True, "metavar": "FAMILY", "complete": "family_names"},
@@ -366,7 +365,7 @@ def _read(
     from datasets_cli.install.fetch import raw_file, resources_of
     from datasets_cli.install.installation import stage
     from datasets_cli.store.dataset import open_dataset
-    from datasets_cli.store.deep_check.deep_check import deep_check
+    from datasets_cli.store.deep_check import deep_check
     from datasets_cli.store.manifest import write_manifest
 
     if call.dataset is None and not entries:

@@ -31,7 +31,7 @@ from datasets_cli.install.find import condition_of, installed_id, read_manifest_
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.commit import Result, identity, read_one_copy
-from datasets_cli.store.deep_check.report import TABLE, DeepReport
+from datasets_cli.store.deep_report import TABLE, DeepReport
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.tables import save_table
 
@@ -196,7 +196,7 @@ def verify_deep(
     text: str, config: Config, progress: Progress = silent
 ) -> tuple[Manifest, DeepReport]:
     """Verify a dataset and read every value; keep what that finds out in its tables."""
-    from datasets_cli.store.deep_check.deep_check import deep_check
+    from datasets_cli.store.deep_check import deep_check
 
     id = installed_id(text, config)
     folder = CacheRoot(config.root).dataset(id)

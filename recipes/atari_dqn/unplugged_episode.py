@@ -22,8 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets_cli.formats.tf_example import parse_example
-from datasets_cli.formats.tfrecord import TFRecord, read_gzip_records
+from datasets_cli.formats.tfrecord import TFRecord, parse_example, read_gzip_records
 from datasets_cli.recipe import SourceError
 
 from .steps import MAX_EPISODE_STEPS

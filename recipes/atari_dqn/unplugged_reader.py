@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from datasets_cli.formats.png import decode_pngs, other_modes
+from datasets_cli.formats.images import decode_pngs, other_modes
 from datasets_cli.recipe import Block, DeferredFrames, Description, Key, Source, rows_per_block
 
 from .frames import OBSERVATION

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 
 from datasets_cli.formats.hdf5_check import read_array, read_texts, rows_per_read
-from datasets_cli.formats.jpeg import JPEG_MAGIC, starts_jpeg
+from datasets_cli.formats.images import JPEG_MAGIC, starts_jpeg
 from datasets_cli.formats.limits import check_limit
 from datasets_cli.recipe import SourceError
 

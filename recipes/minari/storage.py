@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from datasets_cli.formats.jpeg import decode_jpeg
+from datasets_cli.formats.images import decode_jpeg
 from datasets_cli.formats.limits import TEXT_ROW_BYTES
 from datasets_cli.recipe import Key, rows_per_block
 

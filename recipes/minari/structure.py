@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from datasets_cli.formats.jpeg import decode_jpeg
+from datasets_cli.formats.images import decode_jpeg
 from datasets_cli.formats.limits import check_limit
 from datasets_cli.recipe import Key, SourceError, can_store
 

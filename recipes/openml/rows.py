@@ -10,8 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from datasets_cli.formats.arff import open_arff
-from datasets_cli.formats.attribute import Attribute
+from datasets_cli.formats.arff import Attribute, open_arff
 from datasets_cli.recipe import Source
 
 from .api import as_list, column_entries

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datasets_cli.formats.attribute import NOMINAL, TEXT, Attribute
+from datasets_cli.formats.arff import NOMINAL, TEXT, Attribute
 from datasets_cli.formats.limits import read_json_file
 from datasets_cli.recipe import Block, Source, SourceError
 

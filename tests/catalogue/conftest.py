@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from datasets_cli.catalogue import registry
+from datasets_cli.catalogue import entries as registry
 from datasets_cli.store.cache_root import CacheRoot
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from datasets_cli.catalogue.entries import catalogue, refresh
-from datasets_cli.catalogue.registry import load_recipe
+from datasets_cli.catalogue.entries import catalogue, load_recipe, refresh
 from datasets_cli.recipe import CatalogueEntry
 from datasets_cli.store.cache_root import CacheRoot
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from datasets_cli.catalogue import names
+from datasets_cli.catalogue.entries import load_recipe
 from datasets_cli.catalogue.names import resolve
-from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.errors import UnknownDataset, UsageError
 from datasets_cli.recipe import CatalogueEntry, Option
 from datasets_cli.store.cache_root import CacheRoot, check_id

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from datasets_cli.catalogue import registry
+from datasets_cli.catalogue import entries as registry
 from datasets_cli.catalogue.entries import all_entries
 from datasets_cli.catalogue.names import resolve
 from datasets_cli.errors import RldsError, UsageError

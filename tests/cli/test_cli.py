@@ -16,7 +16,7 @@ import pytest
 from typer.main import get_command
 
 from datasets_cli.cli.main import app, main
-from datasets_cli.cli.parser.group import in_front
+from datasets_cli.cli.parser.command import in_front
 from datasets_cli.cli.terminal import table
 from datasets_cli.config import Config
 from datasets_cli.core.quantities import human_bytes

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from datasets_cli.cli.main import app
-from datasets_cli.cli.parser.values import LazyConversion, convert_lazily
+from datasets_cli.cli.parser.fields import LazyConversion, convert_lazily
 
 ROOT: Any = typer.main.get_command(app)
 

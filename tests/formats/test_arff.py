@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from sklearn.externals import _arff as liac
 
 from datasets_cli.errors import SourceError
-from datasets_cli.formats.arff import open_arff
-from datasets_cli.formats.attribute import NOMINAL, TEXT, Attribute
+from datasets_cli.formats.arff import NOMINAL, TEXT, Attribute, open_arff
 from tests.support.openml_files import header
 
 NAN = float("nan")

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from datasets_cli.errors import SourceError
-from datasets_cli.formats.attribute import NOMINAL, NUMERIC, TEXT
+from datasets_cli.formats.arff import NOMINAL, NUMERIC, TEXT
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -20,8 +20,7 @@ from sklearn.datasets._arff_parser import load_arff_from_gzip_file
 from sklearn.externals import _arff as liac_arff
 
 from datasets_cli.errors import SourceError
-from datasets_cli.formats.arff import open_arff
-from datasets_cli.formats.attribute import NOMINAL, TEXT
+from datasets_cli.formats.arff import NOMINAL, TEXT, open_arff
 
 Cell = float | str | None
 Table = list[list[Cell]]

@@ -25,7 +25,7 @@ from datasets_cli.formats.npy import read_array as read_npy
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.store.layouts.frames import FrameReader
-from datasets_cli.store.text_writer import VocabularyWriter
+from datasets_cli.store.texts import VocabularyWriter
 from tests.support.atari_files import save
 from tests.support.bombs import BOMBS, D4RL, Outcome, rows_of_nothing
 from tests.support.paths import PROJECT

@@ -27,11 +27,10 @@ from datasets_cli.errors import RldsError
 from datasets_cli.formats.arff import open_arff
 from datasets_cli.formats.gzip import GzipStream
 from datasets_cli.formats.hdf5 import open_hdf5, read_rows
-from datasets_cli.formats.jpeg import decode_jpeg
+from datasets_cli.formats.images import decode_jpeg, decode_pngs
 from datasets_cli.formats.limits import read_json
 from datasets_cli.formats.npy import read_array
-from datasets_cli.formats.png import decode_pngs
-from datasets_cli.formats.tf_example import parse_example
+from datasets_cli.formats.tfrecord import parse_example
 from datasets_cli.install.fetch import source_errors
 from tests.support.unplugged_files import example
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from datasets_cli.errors import SourceError
-from datasets_cli.formats.png import decode_pngs
+from datasets_cli.formats.images import decode_pngs
 from tests.support.ale_games import play
 from tests.support.refusals import check_refused
 from tests.support.unplugged_files import png

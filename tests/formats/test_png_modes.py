@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from datasets_cli.errors import SourceError
-from datasets_cli.formats.png import decode_pngs, other_modes
+from datasets_cli.formats.images import decode_pngs, other_modes
 from tests.formats.test_png import SIGNATURE, chunk
 from tests.support.ale_games import play
 

@@ -17,8 +17,7 @@ from PIL import Image
 
 from datasets_cli.errors import SourceError, arguments_named
 from datasets_cli.formats.limits import raised_limits
-from datasets_cli.formats.tf_example import parse_example
-from datasets_cli.formats.tfrecord import masked, read_gzip_records, read_records
+from datasets_cli.formats.tfrecord import masked, parse_example, read_gzip_records, read_records
 from tests.support import unplugged_files as files
 from tests.support.paths import TEST_DATA
 

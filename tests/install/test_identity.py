@@ -14,8 +14,8 @@ import pytest
 
 import datasets_cli
 from datasets_cli import ExperienceReplay
-from datasets_cli.catalogue import registry
-from datasets_cli.catalogue.registry import load_recipe
+from datasets_cli.catalogue import entries as registry
+from datasets_cli.catalogue.entries import load_recipe
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.core.progress import silent

@@ -12,9 +12,8 @@ from urllib.parse import quote
 
 import pytest
 
-from datasets_cli.catalogue.entries import catalogue
+from datasets_cli.catalogue.entries import catalogue, load_recipe
 from datasets_cli.catalogue.names import resolve
-from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import (

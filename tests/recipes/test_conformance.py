@@ -16,10 +16,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from datasets_cli.catalogue import registry
-from datasets_cli.catalogue.entries import catalogue
+from datasets_cli.catalogue import entries as registry
+from datasets_cli.catalogue.entries import catalogue, load_recipe
 from datasets_cli.catalogue.names import resolve
-from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, IntegrityError
 from datasets_cli.install.installation import install_dataset

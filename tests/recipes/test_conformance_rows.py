@@ -22,7 +22,7 @@ from datasets_cli import (
     SliceSampler,
 )
 from datasets_cli.catalogue import names
-from datasets_cli.catalogue.registry import load_recipe
+from datasets_cli.catalogue.entries import load_recipe
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.recipe import Block, Source

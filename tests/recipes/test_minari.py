@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from tensordict import TensorDict
 
-from datasets_cli.catalogue.registry import load_recipe
+from datasets_cli.catalogue.entries import load_recipe
 from datasets_cli.errors import AccessError, IntegrityError, SourceError, UsageError
 from datasets_cli.recipe import Source
 from datasets_cli.schema.columns import escape_key

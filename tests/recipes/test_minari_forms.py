@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from datasets_cli.catalogue.registry import load_recipe
+from datasets_cli.catalogue.entries import load_recipe
 from datasets_cli.config import Config
 from datasets_cli.errors import SourceError, UsageError
 from datasets_cli.sources.http import Http

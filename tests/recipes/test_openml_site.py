@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from datasets_cli import OpenMLExperienceReplay
-from datasets_cli.catalogue.registry import load_recipe
+from datasets_cli.catalogue.entries import load_recipe
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import NetworkError, SourceError, UnknownDataset

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from datasets_cli.catalogue.entries import catalogue, refresh
-from datasets_cli.catalogue.registry import load_recipe
+from datasets_cli.catalogue.entries import catalogue, load_recipe, refresh
 from datasets_cli.config import Config
 from datasets_cli.errors import IntegrityError, SourceError, UnknownDataset, UsageError
 from datasets_cli.install.installation import install_dataset

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from datasets_cli.catalogue.registry import load_recipe
+from datasets_cli.catalogue.entries import load_recipe
 from datasets_cli.config import Config
 from datasets_cli.errors import NetworkError, OfflineError
 from datasets_cli.recipe import Resource

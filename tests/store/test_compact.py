@@ -25,11 +25,10 @@ from datasets_cli.schema.columns import Column, Key
 from datasets_cli.schema.tree import entry
 from datasets_cli.sources.regular_file import sha256_of
 from datasets_cli.store.dataset import Dataset, open_dataset
-from datasets_cli.store.layouts import dictionary
+from datasets_cli.store.layouts import frames as dictionary
 from datasets_cli.store.layouts import records as compact
 from datasets_cli.store.layouts.compact_writer import CompactWriter
-from datasets_cli.store.layouts.frame_writer import FrameWriter
-from datasets_cli.store.layouts.frames import FrameReader
+from datasets_cli.store.layouts.frames import FrameReader, FrameWriter
 from datasets_cli.store.layouts.records import Record, lay_out
 from datasets_cli.store.layouts.ted_writer import TedWriter
 from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest

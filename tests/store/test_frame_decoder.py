@@ -10,8 +10,7 @@ import pytest
 import zstandard
 
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.store.layouts.frame_writer import FrameWriter
-from datasets_cli.store.layouts.frames import FrameDecoder, FrameReader
+from datasets_cli.store.layouts.frames import FrameDecoder, FrameReader, FrameWriter
 
 Compress = Callable[[bytes], bytes]
 SIZE = 1296

@@ -23,8 +23,7 @@ from datasets_cli.schema.mapping import DeviceOptions
 from datasets_cli.store.check import _problems_of_text, check_digests, check_sizes
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.layouts.compact_writer import CompactWriter
-from datasets_cli.store.layouts.frame_writer import FrameWriter
-from datasets_cli.store.layouts.frames import FrameReader
+from datasets_cli.store.layouts.frames import FrameReader, FrameWriter
 from datasets_cli.store.layouts.ted_writer import TedWriter
 from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.sealed_json import seal

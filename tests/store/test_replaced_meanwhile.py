@@ -23,10 +23,10 @@ from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, LockedError
 from datasets_cli.install import layout
 from datasets_cli.preprocessing import derived
 from datasets_cli.store import dataset as opening
+from datasets_cli.store import deep_check as deep_checks
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Dataset, open_dataset
-from datasets_cli.store.deep_check import deep_check as deep_checks
-from datasets_cli.store.deep_check.report import DeepReport
+from datasets_cli.store.deep_report import DeepReport
 from datasets_cli.store.manifest import LAYOUTS
 from datasets_cli.store.tables import save_table
 from datasets_cli.verbs import delete as deleting

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from datasets_cli.errors import DamagedDataset, SourceError
 from datasets_cli.schema.transitions import Transitions, iterate_rows
-from datasets_cli.store import text_rows as reader
+from datasets_cli.store import texts as reader
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.sealed_json import seal
-from datasets_cli.store.text_writer import TextWriter
+from datasets_cli.store.texts import TextWriter
 from tests.support.text_rows import ID, LENGTHS, ODD_TEXTS, objects, steps_of, successors, write
 
 MISSION = ("observation", "mission")

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datasets_cli.catalogue.registry import families, load_recipe
+from datasets_cli.catalogue.entries import families, load_recipe
 from datasets_cli.config import Config
 from datasets_cli.install.installation import Installation, install_dataset
 from datasets_cli.install.options import InstallOptions

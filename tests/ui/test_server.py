@@ -183,7 +183,7 @@ def test_a_signal_ends_the_command_with_its_code(
 def test_an_interrupt_waits_for_no_request(config: Config, tmp_path: Path) -> None:
     # As while the rows of a large dataset are read in a thread.
     code = (
-        "import time, sys; from datasets_cli.ui.routes import activity as room;"
+        "import time, sys; from datasets_cli.ui import application as room;"
         "room.activity_in = lambda root: time.sleep(60);"
         "from datasets_cli.cli.main import main; sys.exit(main(['ui', '--no-browser', '--json']))"
     )

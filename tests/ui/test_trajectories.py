@@ -10,9 +10,9 @@ from starlette.testclient import TestClient
 
 import datasets_cli
 from datasets_cli.config import Config
+from datasets_cli.ui import application as trajectories
 from datasets_cli.ui.application import application
 from datasets_cli.ui.local_page import LocalPage
-from datasets_cli.ui.routes import trajectories
 from datasets_cli.verbs.trajectories import list_trajectories
 from tests.support.mixture_members import rows_of, write
 

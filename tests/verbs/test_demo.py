@@ -16,8 +16,8 @@ from datasets_cli import (
     MinariExperienceReplay,
     OpenMLExperienceReplay,
 )
+from datasets_cli.catalogue.entries import load_recipe
 from datasets_cli.catalogue.names import resolve
-from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.core.progress import silent

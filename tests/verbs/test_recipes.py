@@ -11,7 +11,7 @@ import pytest
 
 import datasets_cli
 import datasets_cli.recipes as recipes
-from datasets_cli.catalogue import registry
+from datasets_cli.catalogue import entries as registry
 from datasets_cli.cli.main import main
 from datasets_cli.config import config_folder
 from datasets_cli.errors import DiskFull, RldsError, SourceError, UnknownDataset, UsageError

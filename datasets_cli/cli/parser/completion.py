@@ -29,8 +29,7 @@ def complete(app: typer.Typer) -> None:
 
 def known_ids(context: typer.Context, incomplete: str) -> list[str]:
     """Return ids of known and installed datasets; families first, while several match."""
-    from datasets_cli.catalogue.entries import catalogue, catalogues
-    from datasets_cli.catalogue.registry import families, load_recipe
+    from datasets_cli.catalogue.entries import catalogue, catalogues, families, load_recipe
 
     root = _root(context)
     here = [*root.installed()]
@@ -66,7 +65,7 @@ def derived_names(context: typer.Context) -> list[str]:
 
 def family_names() -> list[str]:
     """Return the names of all families."""
-    from datasets_cli.catalogue.registry import families
+    from datasets_cli.catalogue.entries import families
 
     return [*families()]
 

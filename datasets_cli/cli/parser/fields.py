@@ -1,4 +1,7 @@
-"""Options of a command: the fields of a dataclass, which is the one place that declares them.
+"""The fields of an option dataclass as options and arguments of a command.
+
+Typer gives every value to pydantic, also text that stays text and options that are not given, and
+to import pydantic takes as long as the rest of ``rlds list``.
 
     @options_of(call=VerifyCall)
     def verify(context: typer.Context, *, call: GivenOptions) -> None: ...
@@ -20,18 +23,63 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from types import NoneType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
 from datasets_cli.cli.parser import completion
 from datasets_cli.core.options import hints_of, parameters_of
 from datasets_cli.errors import UsageError
+
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+
+
+@dataclass(frozen=True)
+class LazyConversion:
+    """The conversion of one parameter's values: typer's own, made when the first is due."""
+
+    annotation: Any  # as the command declares it, without its `| None`
+    has_bounds: bool  # such as ``min=0``, which typer's own checks
+    make: Callable[[], Any]  # imports pydantic
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the converted value of an option, or its default."""
+        is_list = get_origin(self.annotation) is list
+        if value is None:
+            return () if is_list else None
+        is_choice = get_origin(self.annotation) is Literal and value in get_args(self.annotation)
+        is_completed = ctx is not None and ctx.resilient_parsing  # where no command is called
+        if is_completed or is_choice or type(value) is self.annotation:
+            return value
+        if self.annotation is int and not self.has_bounds and _WHOLE.fullmatch(str(value)):
+            return int(value)
+        if is_list and isinstance(value, list | tuple):
+            (item_type,) = get_args(self.annotation)
+            if all(type(item) is item_type for item in value):
+                return [*value]
+        return self.make().coerce(value, param=param, ctx=ctx)
+
+
+def convert_lazily(parameters: list[Any]) -> list[Any]:
+    """Return the parameters of a command; they import pydantic only for a conversion."""
+    # Parameters are changed in place, unless this version of typer has no pydantic.
+    for parameter in parameters:
+        # A command is asked for its parameters several times.
+        if hasattr(parameter, "get_runtime_param") and "get_runtime_param" not in vars(parameter):
+            declared = parameter.type_descriptor
+            has_bounds = (declared.parameter_info.min, declared.parameter_info.max) != (None, None)
+            conversion = LazyConversion(
+                declared.annotation, has_bounds, parameter.get_runtime_param
+            )
+            parameter.get_runtime_param = lambda conversion=conversion: conversion
+    return parameters
+
 
 GivenOptions = dict[str, Any]
 """The options in a command line, by the names of their fields."""
@@ -158,3 +206,31 @@ def _help(field: Field[Any]) -> str:
     default = field.metadata.get("default", field.default)
     shows_none = isinstance(default, bool) or default in (MISSING, None, "", ())
     return about if shows_none else f"{about} [default: {default}]"
+
+
+Limits = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        metavar="NAME=NUMBER",
+        help="Raise a safety limit (the error names it).",
+    ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would be done, without doing it.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+
+def chosen_workers(options: GivenOptions) -> GivenOptions:
+    """Return the options with ``num_workers`` None, which adapts to the work, as the default."""
+    count, engine = options.get("num_workers"), options.get("engine", "local")
+    if count is not None and engine != "local":
+        raise UsageError(
+            f"--workers {count} counts processes of this machine, but --engine {engine} uses the "
+            "workers of a cluster.",
+            argument="num_workers",
+            found=count,
+            advice="Omit --workers or --engine.",
+        )
+    return {"num_workers": None, **options}

@@ -14,8 +14,7 @@ from datasets_cli.errors import Unsupported, UsageError, WrongRows
 from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.bits import TYPE_NAMES
-from datasets_cli.schema.columns import Column, Key, show_key
-from datasets_cli.schema.element_types import NUMPY_TYPES
+from datasets_cli.schema.columns import NUMPY_TYPES, Column, Key, show_key
 from datasets_cli.schema.tree import Tree
 
 

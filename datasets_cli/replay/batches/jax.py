@@ -21,8 +21,17 @@ from datasets_cli.replay.samplers.slices import Slices
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.bits import TYPE_NAMES, to_array, to_tensor
-from datasets_cli.schema.columns import DONE, EPISODE, MEMBER, TERMINATED, TRUNCATED, Key, show_key
-from datasets_cli.schema.element_types import NUMPY_TYPES, element_type
+from datasets_cli.schema.columns import (
+    DONE,
+    EPISODE,
+    MEMBER,
+    NUMPY_TYPES,
+    TERMINATED,
+    TRUNCATED,
+    Key,
+    element_type,
+    show_key,
+)
 from datasets_cli.schema.tree import Tree, grow_tree, leaves_in, put
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.layouts.records import columns_of

@@ -39,10 +39,9 @@ from datasets_cli.schema.bits import checked_numbers, join_tensors, take, to_arr
 from datasets_cli.schema.columns import MEMBER, Key, show_key
 from datasets_cli.schema.shapes import Lengths, Offsets, RowArray, RowNumbers
 from datasets_cli.schema.tree import Tree, TreePlan, grow_tree, leaves_in, put
-from datasets_cli.store.layouts.gathered import GatheredLeaves
-from datasets_cli.store.layouts.joined_rows import JoinedRows
+from datasets_cli.store.layouts.compact_rows import RecordTable, have_one_form
+from datasets_cli.store.layouts.gathered import GatheredLeaves, JoinedRows
 from datasets_cli.store.layouts.protocol import GatheredRows
-from datasets_cli.store.layouts.record_table import RecordTable, have_one_form
 from datasets_cli.store.manifest import Manifest
 
 MEMBER_BYTES = 8

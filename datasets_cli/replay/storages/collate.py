@@ -29,7 +29,7 @@ from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.shapes import RowNumbers
 from datasets_cli.schema.tree import Tree, grow_tree, leaves_in, put
 from datasets_cli.store.selection import SelectedTexts
-from datasets_cli.store.text_rows import TextRows, Values
+from datasets_cli.store.texts import TextRows, Values
 
 
 def make_batch(

@@ -28,7 +28,7 @@ from datasets_cli.schema.tree import Tree, entry, grow_tree, put
 from datasets_cli.store.dataset import Accept, Dataset, open_dataset
 from datasets_cli.store.layouts.protocol import GatheredRows, LayoutRows
 from datasets_cli.store.selection import Selection
-from datasets_cli.store.text_rows import Values
+from datasets_cli.store.texts import Values
 
 
 class DatasetStorage(Storage):

@@ -16,6 +16,7 @@ from datasets_cli.core.system_errors import check_memory
 from datasets_cli.errors import RldsError, UnknownKey, UsageError, WrongRows
 from datasets_cli.replay.arguments import NestedKey, key_of
 from datasets_cli.schema.columns import (
+    NUMPY_TYPES,
     REWARD,
     TERMINATED,
     TRUNCATED,
@@ -26,7 +27,6 @@ from datasets_cli.schema.columns import (
     rows_per_block,
     show_key,
 )
-from datasets_cli.schema.element_types import NUMPY_TYPES
 from datasets_cli.schema.shapes import LengthArray, OffsetArray, RowArray
 from datasets_cli.schema.trajectories import lengths_of, runs_within
 from datasets_cli.store.arrays import ArraySource, plain_numbers

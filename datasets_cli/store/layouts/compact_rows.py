@@ -1,7 +1,8 @@
-"""Reads rows of the ``compact`` layout: one gather for a batch of any number of keys."""
+"""The rows of the ``compact`` layout: one gather per batch, whatever the number of keys."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property, partial
 
 import numpy as np
@@ -15,8 +16,7 @@ from datasets_cli.schema.bits import (
     to_tensor,
     torch_dtype,
 )
-from datasets_cli.schema.columns import Key, successor_of
-from datasets_cli.schema.element_types import numpy_dtype
+from datasets_cli.schema.columns import Key, numpy_dtype, successor_of
 from datasets_cli.schema.mapping import DeviceOptions, MappedFiles, sent
 from datasets_cli.schema.shapes import check_run
 from datasets_cli.schema.tree import Tree, entry
@@ -33,6 +33,7 @@ from datasets_cli.store.layouts.record_arrays import (
     RowMap,
     frame_parts,
     frame_records,
+    pairs_of,
 )
 from datasets_cli.store.layouts.records import RECORDS, ROW_MAP, Record, row_map_dtype
 
@@ -176,3 +177,60 @@ class CompactRows:
         row_map = self.arrays.row_map
         if least < 0 or most > row_map.last:
             row_map.check(np.arange(len(records)), records.numpy(force=True))
+
+
+class RecordTable:
+    """Reads rows of several datasets, with two copies for each dataset."""
+
+    def __init__(self, datasets: Sequence[CompactRows], name: str) -> None:
+        # name: the column with the number of the dataset of each row.
+        self._first, self._name = datasets[0], name
+        self._arrays = [each.arrays for each in datasets]
+        self._last = np.array([each.row_map.last for each in self._arrays])
+
+    def read(
+        self, parts: Sequence[tuple[int, np.ndarray]], order: np.ndarray, member: np.ndarray
+    ) -> GatheredRecords:
+        """Return existing rows of several datasets, in the order of a draw."""
+        # parts: pairs of a dataset and its row numbers int64 `[n]`.
+        # order: the position of each row of the draw in the concatenated parts, int64 `[B]`.
+        # member: the number of the dataset of each row, int64 `[B]`.
+        counts = [len(rows) for _, rows in parts]
+        rows = np.concatenate([rows for _, rows in parts])
+        records = np.concatenate([self._records_of(number, rows) for number, rows in parts])
+        self._check(records, parts, counts)
+        pairs = pairs_of(records)
+        grouped = np.empty((len(rows), 2, self._arrays[0].record.size), np.uint8)
+        begin = 0
+        for (number, _), count in zip(parts, counts, strict=True):
+            end = begin + count
+            self._arrays[number].array.take(pairs[begin:end], 0, grouped[begin:end], "clip")
+            begin = end
+        packed = grouped.reshape(len(rows), -1).take(order, 0, None, "clip")
+        gathered = self._first.gathered(rows.take(order), records.take(order), packed)
+        return gathered.with_leaf(self._name, member)
+
+    def _records_of(self, number: int, rows: np.ndarray) -> np.ndarray:
+        records = self._arrays[number].row_map.array.take(rows, 0, None, "clip")
+        return records.astype(np.int64, copy=False)
+
+    def _check(
+        self, records: np.ndarray, parts: Sequence[tuple[int, np.ndarray]], counts: list[int]
+    ) -> None:
+        """Check that each record and its successor exist."""
+        numbers = [number for number, _ in parts]
+        wrong = (records < 0) | (records > self._last[numbers].repeat(counts))
+        if not wrong.any():
+            return
+        for number, rows in parts:
+            self._arrays[number].row_map.take(rows)
+        raise AssertionError("the dataset of a wrong record rejects it")
+
+
+def have_one_form(datasets: Sequence[CompactRows]) -> bool:
+    """Return whether datasets have the same columns at the same bytes, and no frames."""
+    if any(each.arrays.record.frames for each in datasets):
+        return False
+    first, *others = (each.read(torch.empty(0, dtype=torch.int64)) for each in datasets)
+    values = [[value.tobytes() for value, _ in each.arrays.constants] for each in datasets]
+    return all(each.is_like(first) for each in others) and all(each == values[0] for each in values)

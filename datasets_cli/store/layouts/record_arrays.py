@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from datasets_cli.core.system_errors import damaged
-from datasets_cli.schema.columns import EPISODE, Column, Key
-from datasets_cli.schema.element_types import numpy_dtype
+from datasets_cli.schema.columns import EPISODE, Column, Key, numpy_dtype
 from datasets_cli.schema.shapes import check_numbers, check_run
 from datasets_cli.schema.tree import Slot, Tree, TreePlan
 from datasets_cli.store.layouts.frames import FrameReader

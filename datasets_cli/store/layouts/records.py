@@ -26,6 +26,7 @@ from datasets_cli.core.checked_json import JsonForm, WrongValue, whole
 from datasets_cli.core.system_errors import damaged
 from datasets_cli.schema.columns import (
     EPISODE,
+    ITEM_BYTES,
     LARGEST,
     Column,
     Count,
@@ -34,7 +35,6 @@ from datasets_cli.schema.columns import (
     show_key,
     successor_of,
 )
-from datasets_cli.schema.element_types import ITEM_BYTES
 
 RECORDS = "rows.memmap"
 ROW_MAP = "row.memmap"

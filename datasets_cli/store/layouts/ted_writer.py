@@ -29,9 +29,9 @@ from datasets_cli.schema.columns import (
     encode_name,
     escape_key,
     one_file_each,
+    row_data,
     successor_of,
 )
-from datasets_cli.schema.element_types import row_data
 from datasets_cli.schema.summary import find_offsets, summarise, write_episodes
 from datasets_cli.schema.texts import TextColumn
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES

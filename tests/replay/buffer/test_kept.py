@@ -267,8 +267,8 @@ def test_episodes_of_different_lengths_make_a_lazy_stack(
     ours, theirs = kind(storage=storage(5)), peer.ReplayBuffer(storage=peer.LazyStackStorage(5))
     ours.extend(write(episodes))
     theirs.extend(write(episodes))
-    batch, info = ours.sample(8, return_info=True)
-    assert batch.batch_size == theirs.sample(8).batch_size == (8, -1)
+    batch, info = ours.sample(64, return_info=True)  # so many that both lengths are among them
+    assert batch.batch_size == theirs.sample(64).batch_size == (64, -1)
     for row, number in zip(batch.unbind(0), info["index"].tolist(), strict=True):
         assert row["next", "a"].tolist() == episodes[number]["next", "a"].tolist()
         assert kind is ReplayBuffer or row["index"].tolist() == [number] * (number + 2)

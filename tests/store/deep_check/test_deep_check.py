@@ -18,11 +18,11 @@ from datasets_cli.config import Config
 from datasets_cli.core.progress import silent
 from datasets_cli.errors import DamagedDataset, IntegrityError
 from datasets_cli.schema.transitions import SHIFTED
+from datasets_cli.store import deep_check as checker
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import open_dataset
-from datasets_cli.store.deep_check import deep_check as checker
-from datasets_cli.store.deep_check.deep_check import deep_check
-from datasets_cli.store.deep_check.report import TABLE, DeepReport, report_from_json
+from datasets_cli.store.deep_check import deep_check
+from datasets_cli.store.deep_report import TABLE, DeepReport, report_from_json
 from datasets_cli.store.layouts.compact_writer import CompactWriter
 from datasets_cli.store.layouts.ted_writer import TedWriter, describe_files
 from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest

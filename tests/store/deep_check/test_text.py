@@ -12,11 +12,11 @@ import pytest
 from datasets_cli.config import Config
 from datasets_cli.core.progress import silent
 from datasets_cli.errors import DamagedDataset
+from datasets_cli.store import deep_check as offsets
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import commit_folder
 from datasets_cli.store.dataset import open_dataset
-from datasets_cli.store.deep_check import offsets
-from datasets_cli.store.deep_check.deep_check import deep_check
+from datasets_cli.store.deep_check import deep_check
 from datasets_cli.store.layouts.ted_writer import describe_files
 from datasets_cli.store.manifest import read_manifest, write_manifest
 from datasets_cli.verbs.verify import verify_deep

@@ -1,1 +1,0 @@
-"""The deep check: reads every value of a dataset, to find values that were written wrong."""
