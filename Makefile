@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 FUZZED := tests/store/test_manifest.py tests/store/test_hostile_manifests.py \
 	tests/replay/checkpoint/test_dump_damage.py
 
-.PHONY: help install demo test test-device test-slow soak fuzz mutants browser lint docs bench clean wheel compat
+.PHONY: help install demo test test-device test-slow soak fuzz mutants browser lint docs bench bench-quick clean wheel compat
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -57,15 +57,13 @@ lint: install ## check style and types, and that the pages of commands are what 
 docs: install ## build the site of the pages into build/docs; every link is checked
 	$(BIN)/sphinx-build -q -n -W --keep-going -j auto -c docs . build/docs
 
-# A peer without a wheel for this machine is left out, and said to be.
+# A peer without a wheel for this machine is left out, and the table says so.
 bench: install ## measure against peers and physical limits; JSON into build/bench
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
-	@mkdir -p build/bench
-	@for name in busy audit convert startup sample peers loaders views buffers priorities device disk opening trajectories goals sequences look exchange writer mixtures sharing cold frames atari conversion workers collectors page; do \
-		echo "$$name -> build/bench/$$name.json"; \
-		$(BIN)/python benchmarks/$$name.py > build/bench/$$name.json || exit 1; \
-		cat build/bench/$$name.json; \
-	done
+	$(BIN)/python -m benchmarks.measure
+
+bench-quick: install ## the same in three minutes: fewer cases and smaller data
+	$(BIN)/python -m benchmarks.measure --quick
 
 wheel: install ## build the wheel and run the demo from it in an empty environment
 	rm -rf dist build/wheel-check

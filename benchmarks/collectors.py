@@ -1,64 +1,59 @@
-"""How many frames a second collectors give, beside TorchRL's and a loop over gymnasium alone.
+"""Frames a second of collectors, beside TorchRL's and a bare loop over gymnasium.
 
-    python benchmarks/collectors.py [--batches 20]
+    python -m benchmarks.collectors [--quick]
 
-CartPole, batches of 200 frames, random actions and a small network's, 1 environment and 4 in the
-same process; then 4 in processes of their own. The loop steps gymnasium's environments and keeps
-nothing. Prints JSON: frames a second by medians, and how many times TorchRL's fit into ours.
+CartPole, batches of 200 frames: 1 environment and 4, in this process and in processes of their own,
+with random actions and with a small network's. The bare loop steps the environments and stores
+nothing.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import gymnasium
 import torch
+import torchrl.collectors
+import torchrl.envs
 from tensordict.nn import TensorDictModule
-from timing import compare
 
 import datasets_cli
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import torchrl.collectors
-    import torchrl.envs
+from benchmarks import measure
+from benchmarks.measure import Call, Figure, Row, Run
+from datasets_cli.environments import SerialEnv
 
 FRAMES = 200
+ENVIRONMENT = "CartPole-v1"
 
 
-def ours(num_environments: int, policy: Any, processes: bool) -> Any:
-    """Return a collector of ours."""
-    environment: Any = datasets_cli.GymEnv("CartPole-v1")
-    if num_environments > 1:
-        kind = datasets_cli.ParallelEnv if processes else datasets_cli.environments.SerialEnv
-        environment = kind(num_environments, lambda: datasets_cli.GymEnv("CartPole-v1"))
+def ours(count: int, policy: Any, in_processes: bool) -> Any:
+    environment: Any = datasets_cli.GymEnv(ENVIRONMENT)
+    if count > 1:
+        kind = datasets_cli.ParallelEnv if in_processes else SerialEnv
+        environment = kind(count, lambda: datasets_cli.GymEnv(ENVIRONMENT))
     return datasets_cli.Collector(environment, policy, frames_per_batch=FRAMES)
 
 
-def theirs(num_environments: int, policy: Any, processes: bool) -> Any:
-    """Return a collector of TorchRL's."""
-    environment: Any = torchrl.envs.GymEnv("CartPole-v1")
-    if num_environments > 1:
-        kind = torchrl.envs.ParallelEnv if processes else torchrl.envs.SerialEnv
-        environment = kind(num_environments, lambda: torchrl.envs.GymEnv("CartPole-v1"))
-    return torchrl.collectors.Collector(
-        environment, policy, frames_per_batch=FRAMES, total_frames=-1
-    )
+def theirs(count: int, policy: Any, in_processes: bool) -> Any:
+    envs: Any = torchrl.envs
+    environment = envs.GymEnv(ENVIRONMENT)
+    if count > 1:
+        kind = envs.ParallelEnv if in_processes else envs.SerialEnv
+        environment = kind(count, lambda: envs.GymEnv(ENVIRONMENT))
+    options: Any = {"frames_per_batch": FRAMES, "total_frames": -1}
+    return torchrl.collectors.Collector(environment, policy, **options)
 
 
-def loop(num_environments: int) -> Callable[[], Any]:
-    """Return what steps gymnasium's environments as often, by one action."""
-    environments = [gymnasium.make("CartPole-v1") for _ in range(num_environments)]
+def loop(count: int) -> Call:
+    """Return what steps as many environments of gymnasium as often, by one action."""
+    environments = [gymnasium.make(ENVIRONMENT) for _ in range(count)]
     for environment in environments:
         environment.reset()
 
     def batch() -> None:
-        for _ in range(FRAMES // num_environments):
+        for _ in range(FRAMES // count):
             for environment in environments:
                 _, _, terminated, truncated, _ = environment.step(1)
                 if terminated or truncated:
@@ -67,47 +62,38 @@ def loop(num_environments: int) -> Callable[[], Any]:
     return batch
 
 
-def network() -> Any:
-    """Return a policy of two layers, whose actions are one-hot."""
-
-    class Greedy(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers = torch.nn.Sequential(
-                torch.nn.Linear(4, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2)
-            )
-
-        def forward(self, observation: torch.Tensor) -> torch.Tensor:
-            return torch.nn.functional.one_hot(self.layers(observation).argmax(-1), 2)
-
-    return TensorDictModule(Greedy(), ["observation"], ["action"])
+def greedy() -> Any:
+    """Return a policy of two layers, whose best action is one-hot."""
+    nn = torch.nn
+    layers = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 2))
+    best: Any = lambda seen: nn.functional.one_hot(layers(seen).argmax(-1), 2)  # noqa: E731
+    return TensorDictModule(best, ["observation"], ["action"])
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batches", type=int, default=20)
-    batches = parser.parse_args().batches
-    report: dict[str, Any] = {}
-    for count, processes in ((1, False), (4, False), (4, True)):
-        for chosen, policy in (("random", None), ("network", network())):
-            collectors = {
-                "ours": ours(count, policy, processes),
-                "torchrl": theirs(count, policy, processes),
+def collect(run: Run) -> Iterator[Row]:
+    """Yield the rows of each number of environments and each policy."""
+    for count, in_processes in ((1, False), (4, False), (4, True)):
+        for name in ("random", "network"):
+            if run.is_quick and (in_processes or name == "network"):
+                continue
+            policy = greedy() if name == "network" else None
+            made = {"ours": ours, "TorchRL": theirs}
+            collectors = {label: make(count, policy, in_processes) for label, make in made.items()}
+            calls: dict[str, Call] = {
+                label: partial(next, iter(each)) for label, each in collectors.items()
             }
-            calls = {name: partial(next, iter(each)) for name, each in collectors.items()}
-            calls["gymnasium"] = loop(count)
-            torch.set_num_threads(1)  # for both; making TorchRL's environments sets it too
-            times = compare(calls, batches)
+            calls["gymnasium alone"] = loop(count)
+            torch.set_num_threads(1)  # for both; TorchRL's environments set it too
+            times = measure.in_turn(calls, run.pick(20, 10), "s")
             for collector in collectors.values():
                 collector.shutdown()
-            where = "in processes" if processes else "in this process"
-            report[f"{count} {where}, {chosen}"] = {
-                **{each: round(FRAMES / time.median * 1e6) for each, time in times.items()},
-                "ours / torchrl": round(times["torchrl"].median / times["ours"].median, 2),
-            }
-    print(json.dumps(report, indent=2))
+            rates = {label: Figure(FRAMES / time.mean) for label, time in times.items()}
+            where = " in processes" if in_processes else ""
+            case = f"{count} environments{where}, {name}"
+            yield from measure.rows_of(case, rates, ("TorchRL", "gymnasium alone"), "1/s")
 
+
+CASES = {"collect": collect}
 
 if __name__ == "__main__":
-    main()
+    measure.run(CASES)

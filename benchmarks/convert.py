@@ -1,84 +1,103 @@
-"""How long a D4RL file takes to convert, and how much memory, beside TorchRL's own conversion.
+"""Converting files, beside TorchRL, h5py, gunzip and numpy: seconds, frames a second, memory.
 
-    python benchmarks/convert.py [--rows 1000000] [--repeat 5]
+    python -m benchmarks.convert [CASE]... [--quick]
 
-Makes two files in D4RL's layouts. Converts each, every time in a fresh process, with this project
-(all of it: hashes, conversion, statistics, fsync, commit) and with TorchRL (no hashes, no fsync),
-and reads it with h5py, the least that either has to do. What this project wrote is compared with
-the source, so that no figure is that of wrong values. No network is used.
-
-Prints JSON: medians of seconds, peak resident memory above that of the imports, and ours/TorchRL.
+Everything counts but the download: checksums of the raw files, conversion, statistics, checksums of
+the result, fsync and commit. TorchRL computes no checksum and does not call fsync. Each conversion
+runs in a fresh process, and its result is compared with the source. No network is used. ``atari``
+and ``workers`` need ale-py.
 """
 
 from __future__ import annotations
 
-import argparse
+import hashlib
 import importlib
-import importlib.util
-import json
+import io
 import os
-import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from benchmarks import measure
+from benchmarks.measure import Figure, Row, Rows, Run
+
 if TYPE_CHECKING:
     import h5py
-    import numpy as np
 
 Result = dict[str, Any]
-
+EPISODE = 1000
 FILES = {
     "halfcheetah-medium-v2": "halfcheetah_medium-v2.hdf5",
     "halfcheetah-medium-v0": "halfcheetah_medium.hdf5",
 }
-EPISODE = 1000
-LEAVES = {
-    "observation": "observations",
-    "action": "actions",
-    "next/reward": "rewards",
-    "next/observation": "next_observations",
-    "info/qpos": "infos/qpos",
-    "info/qvel": "infos/qvel",
-    "info/action_log_probs": "infos/action_log_probs",
-}
+LEAVES = {"observation": "observations", "action": "actions", "next/reward": "rewards"}
+
+# D4RL's files
 
 
-def make(folder: Path, name: str, rows: int) -> Result:
-    """Write a file with D4RL's keys, element types and compression, and random content."""
+def d4rl(run: Run) -> Iterator[Row | str]:
+    """D4RL's two layouts, beside TorchRL's conversion and h5py's bare reading."""
+    converters = {"h5py": "read_bare", "ours": "convert_ours", "TorchRL": "convert_torchrl"}
+    if not measure.is_installed("isal"):
+        yield "isal, of the extra [fast], is not installed: gunzip takes five times as long"
+    for name in [*FILES][: run.pick(2, 1)]:
+        folder = run.folder / name
+        folder.mkdir()
+        make_d4rl(folder, name, run.pick(1_000_000, 300_000))
+        results: dict[str, list[Result]] = {label: [] for label in converters}
+        for _ in range(run.pick(5, 1)):
+            for label, step in converters.items():
+                results[label].append(measure.fresh("convert", step, folder, name))
+            check(folder, name)
+            for written in ("ours", "torchrl"):
+                shutil.rmtree(folder / written)
+        for key, unit in (("seconds", "s"), ("resident MB", "MB")):
+            figures = {
+                label: Figure(statistics.median(each[key] for each in found))
+                for label, found in results.items()
+            }
+            peers = ("TorchRL", "h5py") if unit == "s" else ("TorchRL",)
+            figures = {label: figures[label] for label in ("ours", *peers)}
+            yield from measure.rows_of(f"{name}, {key}", figures, peers, unit)
+
+
+def make_d4rl(folder: Path, name: str, num_rows: int) -> None:
+    """Write a file with D4RL's keys, dtypes and compression, and random content."""
     import h5py
-    import numpy as np
 
-    random, row = np.random.default_rng(0), np.arange(rows)
-    walk = np.cumsum(random.standard_normal((rows, 17), dtype=np.float32), axis=0)
+    random, row = np.random.default_rng(0), np.arange(num_rows)
+    walk = np.cumsum(random.standard_normal((num_rows, 17), dtype=np.float32), axis=0)
     observations = np.sin(walk / 10)
     columns = {
         "observations": observations,
-        "actions": random.uniform(-1, 1, (rows, 6)).astype(np.float32),
-        "rewards": random.standard_normal(rows, dtype=np.float32),
+        "actions": random.uniform(-1, 1, (num_rows, 6)).astype(np.float32),
+        "rewards": random.standard_normal(num_rows, dtype=np.float32),
         "terminals": row % (7 * EPISODE) == EPISODE // 2,
         "timeouts": row % EPISODE == EPISODE - 1,
     }
     if name.endswith("v2"):
         columns |= {
             "next_observations": np.roll(observations, -1, axis=0),
-            "infos/qpos": random.standard_normal((rows, 9)),
-            "infos/qvel": random.standard_normal((rows, 9)),
-            "infos/action_log_probs": random.standard_normal(rows, dtype=np.float32),
+            "infos/qpos": random.standard_normal((num_rows, 9)),
+            "infos/qvel": random.standard_normal((num_rows, 9)),
+            "infos/action_log_probs": random.standard_normal(num_rows, dtype=np.float32),
         }
     with h5py.File(folder / FILES[name], "w") as file:
         for key, values in columns.items():
             file.create_dataset(key, data=values, compression="gzip")
-    return {"bytes": (folder / FILES[name]).stat().st_size}
 
 
-def read_bare(folder: Path, name: str) -> Result:
+def read_bare(folder: str, name: str) -> Result:
     """Read every array whole with h5py, and drop it."""
     import h5py
 
@@ -86,12 +105,11 @@ def read_bare(folder: Path, name: str) -> Result:
         if isinstance(item, h5py.Dataset):
             item[()]
 
-    with h5py.File(folder / FILES[name]) as file:
-        return measure(lambda: file.visititems(read))
+    with h5py.File(Path(folder) / FILES[name]) as file:
+        return measure.timed(lambda: file.visititems(read))
 
 
-def convert_ours(folder: Path, name: str) -> Result:
-    """Convert with this project."""
+def convert_ours(folder: str, name: str) -> Result:
     for module in ("sources.download", "install.installation", "recipes.d4rl.reader"):
         importlib.import_module(f"datasets_cli.{module}")
     import h5py  # noqa: F401
@@ -100,152 +118,296 @@ def convert_ours(folder: Path, name: str) -> Result:
     from datasets_cli.install.installation import install_dataset
     from datasets_cli.install.options import InstallOptions
 
-    config = Config(root=folder / "ours", offline=True)
-    wish = InstallOptions(source=str(folder), accept_any=True)
-    result = measure(lambda: install_dataset(f"d4rl/{name}", config, wish).path)
-    return result | {"torch is imported": "torch" in sys.modules}
+    config = Config(root=Path(folder) / "ours", offline=True)
+    options = InstallOptions(source=folder, accept_any=True)
+    result = measure.timed(lambda: install_dataset(f"d4rl/{name}", config, options))
+    assert "torch" not in sys.modules, "conversion imports torch, which takes seconds and memory"
+    return result
 
 
-def convert_torchrl(folder: Path, name: str) -> Result:
+def convert_torchrl(folder: str, name: str) -> Result:
     """Convert with TorchRL, whose download finds the file in place."""
     import h5py  # noqa: F401
 
     module = importlib.import_module("torchrl.data.datasets.d4rl")
-    module.urllib.request.urlretrieve = lambda url, to: Path(to).symlink_to(folder / FILES[name])
+    source = Path(folder) / FILES[name]
+    module.urllib.request.urlretrieve = lambda url, to: Path(to).symlink_to(source)
     replay = module.D4RLExperienceReplay
-    return measure(lambda: replay(name, 256, direct_download=True, root=folder / "torchrl"))
+    return measure.timed(
+        lambda: replay(name, 256, direct_download=True, root=Path(folder, "torchrl"))
+    )
 
 
-def check(folder: Path, name: str) -> Result:
-    """Compare every leaf that this project wrote with the source, byte for byte."""
+def check(folder: Path, name: str) -> None:
+    """Compare columns that this project wrote with the source, byte for byte."""
     import h5py
 
     converted = folder / "ours" / "datasets" / "d4rl" / name
-    differ = {str(path.relative_to(converted))[:-7] for path in converted.rglob("*.memmap")}
     with h5py.File(folder / FILES[name]) as file:
-        for leaf, values in expected_leaves(file):
-            if (converted / f"{leaf}.memmap").read_bytes() == values.tobytes():
-                differ.remove(leaf)
-    if differ:
-        raise ValueError(f"these leaves differ from the source: {sorted(differ)}")
-    return {"every leaf equals the source": True}
+        kept = np.ones(len(file["terminals"]), np.bool_)
+        if name.endswith("v0"):  # without successors, a truncated step is dropped
+            kept = file["terminals"][:] | ~file["timeouts"][:]
+            kept[-1] = file["terminals"][-1]
+        for leaf, key in LEAVES.items():
+            written = (converted / f"{leaf}.memmap").read_bytes()
+            assert written == file[key][:][kept].tobytes(), f"{leaf} differs from the source"
 
 
-def expected_leaves(file: h5py.File) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield ``(leaf, its values)`` by the rule of TED, computed from whole arrays."""
-    import numpy as np
+# Atari's checkpoints
 
-    terminated, timeouts = file["terminals"][:], file["timeouts"][:]
-    done = terminated | timeouts
-    done[-1] = True
-    truncated, kept = timeouts | (done & ~terminated), np.ones_like(done)
-    if (
-        "next_observations" not in file
-    ):  # a step that was cut off goes; the one before it is the end
-        kept = terminated | ~done
-        truncated[:-1] |= ~kept[1:] & ~done[:-1]
-        following = np.roll(file["observations"][:], -1, axis=0)
-        following[terminated] = 0
-        yield "next/observation", following[kept]
-    for leaf, key in LEAVES.items():
-        if key in file:
-            yield leaf, file[key][:][kept]
-    ends = (terminated | truncated)[kept]
-    yield "next/terminated", terminated[kept]
-    yield "next/truncated", truncated[kept]
-    yield "next/done", ends
-    yield "episode", np.cumsum(ends, dtype=np.int64) - ends
-    for leaf in ("done", "terminated", "truncated"):
-        yield leaf, np.zeros_like(ends)
+PLAYED_STEPS = 5_000
+PONG = "atari_dqn/Pong/1"
 
 
-def measure(work: Callable[[], object]) -> Result:
-    """Return the seconds of ``work`` and the peak of memory above that of the imports before it."""
-    imports, start = peak_mb(), time.perf_counter()
-    work()
-    seconds = time.perf_counter() - start
-    peak = peak_mb()
-    return {"seconds": seconds, "peak MB": peak, "peak MB above imports": peak - imports}
-
-
-def peak_mb() -> float:
-    """Return the most memory this process has had resident; the unit differs by platform."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
-
-
-CONVERSIONS = {"h5py": read_bare, "ours": convert_ours, "torchrl": convert_torchrl}
-STEPS: dict[str, Callable[..., Result]] = {"make": make, "check": check, **CONVERSIONS}
-
-
-def run(step: str, folder: Path, name: str, *more: str) -> Result:
-    """Do one step in a fresh process, once the disk is at rest.
-
-    This process imports nothing large, because a child's peak of memory begins with its parent's.
-    """
-    os.sync()
-    command = [sys.executable, __file__, "--step", step, str(folder), name, *more]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return {"error": (done.stderr.strip().splitlines() or ["no message"])[-1]}
-    return dict(json.loads(done.stdout.splitlines()[-1]))
-
-
-def compare(name: str, rows: int, repeat: int) -> Result:
-    """Make one file, run everything on it in turn, and return the medians."""
-    rounds: list[dict[str, Result]] = []
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        made = run("make", folder, name, str(rows))
-        for _ in range(repeat):
-            rounds.append({step: run(step, folder, name) for step in (*CONVERSIONS, "check")})
-            for written in ("ours", "torchrl"):
-                shutil.rmtree(folder / written, ignore_errors=True)
-    result = {"file": made} | {step: medians([done[step] for done in rounds]) for step in rounds[0]}
-    if not any("error" in result[step] for step in CONVERSIONS):
-        ratios = [done["ours"]["seconds"] / done["torchrl"]["seconds"] for done in rounds]
-        result["ours/torchrl"] = {
-            "seconds": round(statistics.median(ratios), 3),
-            "seconds, every round": [round(ratio, 3) for ratio in ratios],
-            "peak MB": round(result["ours"]["peak MB"] / result["torchrl"]["peak MB"], 3),
-        }
-    return result
-
-
-def medians(results: list[Result]) -> Result:
-    """Return the medians of what every round measured, or the first round's error."""
-    for result in results:
-        if "error" in result:
-            return result
-    return {
-        key: round(statistics.median(result[key] for result in results), 3)
-        if isinstance(value, float)
-        else value
-        for key, value in results[0].items()
-    }
-
-
-def main() -> None:
-    """Compare both layouts and print the result, or do one step of it."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--step", nargs="+", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.step:
-        step, folder, name, *rows = arguments.step
-        print(json.dumps(STEPS[step](Path(folder), name, *map(int, rows))))
+def atari(run: Run) -> Iterator[Row | str]:
+    """One checkpoint of real frames on one core, beside gunzip and zstd alone."""
+    if not measure.is_installed("ale_py"):
+        yield "atari: ale-py is not installed"
         return
-    result: Result = {
-        "cores": os.cpu_count(),
-        "memory in GB": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
-        "isal is installed": importlib.util.find_spec("isal") is not None,
-        "rows": arguments.rows,
-        "rounds": arguments.repeat,
-    }
-    result |= {name: compare(name, arguments.rows, arguments.repeat) for name in FILES}
-    print(json.dumps(result, indent=1))
+    for game in ("pong", "seaquest")[: run.pick(2, 1)]:
+        rows, folder = ring_rows(game), run.folder / game
+        folder.mkdir()
+        num_rows = write_log(folder, rows, -(-run.pick(100_000, 10_000) // len(rows["action"])))
+        found = measure.fresh("convert", "convert_atari", folder)
+        least = measure.fresh("convert", "unavoidable", folder)
+        rates = {
+            "compact": Figure(num_rows / found["core seconds"]),
+            "gunzip and zstd alone": Figure(1 / sum(least.values())),
+        }
+        yield from measure.rows_of(
+            f"{game}, frames of a core", rates, ("gunzip and zstd alone",), "1/s"
+        )
+        raw = Figure(num_rows * 84 * 84 / 1e6)
+        memory = Figure(found["resident MB"])
+        yield Row(f"{game}, memory", "compact", memory, "raw frames", raw, "MB")
 
+
+def ring_rows(game: str) -> Rows:
+    """Return whole episodes as a checkpoint's ring has them, with the empty rows before each."""
+    from tests.support.ale_games import play
+
+    parts: dict[str, list[np.ndarray]] = {}
+    for episode in play(game, PLAYED_STEPS):
+        terminal = np.zeros(len(episode.actions), np.uint8)
+        terminal[-1] = 1
+        columns = {"observation": episode.frames[:-1], "action": episode.actions}
+        for name, values in (columns | {"reward": episode.rewards, "terminal": terminal}).items():
+            empty = np.zeros((3, *values.shape[1:]), values.dtype)
+            parts.setdefault(name, []).extend((empty, values))
+    return {name: np.concatenate(each) for name, each in parts.items()}
+
+
+def write_log(folder: Path, rows: Rows, repeats: int) -> int:
+    """Write the first log of a run with rows repeated so often, and return its number of rows.
+
+    Neither gzip, whose window is 5 frames, nor our frames, which are compressed one by one, profit
+    from the repetition.
+    """
+    num_rows = len(rows["action"]) * repeats
+    for name, values in rows.items():
+        path = folder / f"$store$_{name}_ckpt.0.gz"
+        write_repeated(path, values, (num_rows, *values.shape[1:]), repeats)
+    write_repeated(folder / "add_count_ckpt.0.gz", np.array(num_rows - 1), (), 1)
+    return num_rows
+
+
+def write_repeated(path: Path, values: np.ndarray, shape: tuple[int, ...], repeats: int) -> None:
+    """Write one gzip member with one ``.npy`` stream, whose repeated part is compressed once."""
+    stream = io.BytesIO()
+    description = np.lib.format.header_data_from_array_1_0(values) | {"shape": shape}
+    np.lib.format.write_array_header_1_0(stream, description)
+    header, data = stream.getvalue(), values.tobytes()
+    checksum = zlib.crc32(header)
+    for _ in range(repeats):
+        checksum = zlib.crc32(data, checksum)
+    size = (len(header) + len(data) * repeats) & 0xFFFFFFFF
+    with path.open("wb") as file:
+        file.write(b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + deflated(header))
+        file.write(deflated(data) * repeats)
+        file.write(zlib.compressobj(wbits=-15).flush())
+        file.write(checksum.to_bytes(4, "little") + size.to_bytes(4, "little"))
+
+
+def deflated(data: bytes) -> bytes:
+    """Return deflate blocks that depend on nothing before them, at Python's level of gzip."""
+    compressor = zlib.compressobj(9, wbits=-15)
+    return compressor.compress(data) + compressor.flush(zlib.Z_FULL_FLUSH)
+
+
+def convert_atari(folder: str) -> Result:
+    """Install the log in this process, on one core."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    import datasets_cli.sources.http
+    import datasets_cli.store.layouts.compact_writer  # noqa: F401
+    from datasets_cli.catalogue.names import resolve
+    from datasets_cli.config import load_config
+    from datasets_cli.install.ensure import install_dataset
+    from datasets_cli.install.options import InstallOptions
+    from datasets_cli.store.cache_root import CacheRoot
+
+    root = Path(folder).with_suffix(".root")
+    resolve(PONG, CacheRoot(root))  # imports the recipes
+    options = InstallOptions(source=folder)
+    return measure.timed(lambda: install_dataset(PONG, load_config(root=str(root)), options))
+
+
+def unavoidable(folder: str) -> dict[str, float]:
+    """Return the seconds of a core a frame of unpacking gzip alone, and of packing zstd alone."""
+    from datasets_cli.formats.gzip import GzipStream
+    from datasets_cli.store.layouts.frames import FrameSegments, make_dictionary
+
+    num_bytes, start, parts = 0, time.process_time(), []
+    with GzipStream(Path(folder) / "$store$_observation_ckpt.0.gz") as stream:
+        while data := stream.read(8 << 20):
+            num_bytes += len(data)
+            parts += [data] if not parts else []
+    gunzip = (time.process_time() - start) / (num_bytes / 7056)
+    frames = np.frombuffer(parts[0][128:], np.uint8)
+    frames = frames[: len(frames) // 7056 * 7056].reshape(-1, 84, 84)
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "frames.zst"
+        segments = FrameSegments(path, 7056, make_dictionary(path, frames[:1024]))
+        start = time.process_time()
+        for first in range(0, len(frames), 1024):
+            segments.write(first, frames[first : first + 1024])
+        segments.close()
+    return {"gunzip": gunzip, "zstd": (time.process_time() - start) / len(frames)}
+
+
+# Two workers
+
+ZLIB = """
+import sys, zlib
+data = bytes(range(256)) * 4096
+print(flush=True)
+sys.stdin.readline()
+for _ in range(int(sys.argv[1])):
+    zlib.compress(data, 9)
+"""
+
+
+def workers(run: Run) -> Iterator[Row | str]:
+    """Four checkpoints of Atari by two workers, beside one.
+
+    Two processes of zlib, which share nothing, gain what two cores of this machine can give.
+    """
+    if not measure.is_installed("ale_py"):
+        yield "workers: ale-py is not installed"
+        return
+    logs, root = run.folder / "logs", run.folder / "root"
+    logs.mkdir()
+    write_logs(logs, run.pick(500_000, 20_000))
+    seconds: dict[int, list[float]] = {1: [], 2: []}
+    gains, digests = [], set()
+    for _ in range(run.pick(3, 1)):
+        gains.append(zlib_seconds(1) / zlib_seconds(2))
+        for number, found in seconds.items():
+            os.sync()
+            start = time.perf_counter()
+            install_checkpoints(logs, root, number)
+            found.append(time.perf_counter() - start)
+            digests.add(digest_of(root))
+    assert len(digests) == 1, "one and two workers do not write the same files"
+    one, two = (Figure(statistics.median(found)) for found in seconds.values())
+    limit = Figure(one.mean / statistics.median(gains))
+    for peer, theirs in (("1 worker", one), ("gain of zlib", limit)):
+        yield Row("4 checkpoints", "2 workers", two, peer, theirs, "s")
+
+
+def write_logs(folder: Path, num_frames: int) -> None:
+    """Write four logs of a run, one after the other in time."""
+    rows = ring_rows("pong")
+    capacity = write_log(folder, rows, -(-num_frames // len(rows["action"])))
+    for number in range(1, 4):
+        for name in rows:
+            first = folder / f"$store$_{name}_ckpt.0.gz"
+            shutil.copy(first, folder / first.name.replace(".0.", f".{number}."))
+        count = np.array((number + 1) * capacity - 1)
+        write_repeated(folder / f"add_count_ckpt.{number}.gz", count, (), 1)
+
+
+def install_checkpoints(folder: Path, root: Path, num_workers: int) -> None:
+    import datasets_cli
+
+    options: Any = {"options": {"checkpoints": "0:4"}, "num_workers": num_workers, "force": True}
+    datasets_cli.download(PONG, source=folder, root=root, **options)
+
+
+def digest_of(root: Path) -> str:
+    """Return one digest of all files of all datasets."""
+    found = hashlib.sha256()
+    for path in sorted((root / "datasets").rglob("*")):
+        if path.is_file():
+            found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def zlib_seconds(count: int, parts: int = 400) -> float:
+    """Return the seconds that some processes take for all parts, once all of them have started."""
+    command = [sys.executable, "-c", ZLIB, str(parts // count)]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    running: Any = [subprocess.Popen(command, **pipes) for _ in range(count)]
+    for process in running:
+        process.stdout.readline()
+    start = time.perf_counter()
+    for process in running:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in running:
+        process.communicate()
+    return time.perf_counter() - start
+
+
+# One's own data
+
+WIDTHS = {"observation": 17, "action": 6, "reward": 1}
+
+
+def writer(run: Run) -> Iterator[Row]:
+    """``DatasetWriter``, an episode of 1,000 steps at a time, beside ``numpy.save``.
+
+    The peer saves the given arrays, calls fsync and computes a sha256.
+    """
+    num_rows, rng = run.pick(1_000_000, 200_000), np.random.default_rng(0)
+    arrays = {
+        name: rng.standard_normal((num_rows, width), np.float32) for name, width in WIDTHS.items()
+    }
+    calls: dict[str, Callable[[], None]] = {
+        layout: partial(write, arrays, layout, run.folder / layout) for layout in ("compact", "ted")
+    }
+    calls["numpy.save"] = partial(save, arrays, run.folder)
+    times = measure.medians_of(calls, 3)
+    yield from measure.rows_of(f"DatasetWriter, {num_rows:,} rows", times, ("numpy.save",), "s")
+
+
+def write(arrays: Rows, layout: str, folder: Path) -> None:
+    """Write arrays as a dataset, an episode at a time."""
+    from datasets_cli import DatasetWriter
+    from datasets_cli.core.progress import Silent
+
+    shutil.rmtree(folder, ignore_errors=True)
+    options: Any = {"layout": layout, "root": folder, "progress": Silent()}
+    with DatasetWriter("bench/rows", **options) as writer:
+        for start in range(0, len(arrays["reward"]), EPISODE):
+            steps = {name: values[start : start + EPISODE] for name, values in arrays.items()}
+            writer.add_episode({**steps, "truncated": True})
+
+
+def save(arrays: Rows, folder: Path) -> None:
+    """Save arrays as numpy does, bring them to the disk, and hash them."""
+    for array in arrays.values():
+        with (folder / "saved.npy").open("wb") as file:
+            np.save(file, array)
+            file.flush()
+            os.fsync(file.fileno())
+        hashlib.sha256(array.data).hexdigest()
+
+
+CASES = {"d4rl": d4rl, "atari": atari, "workers": workers, "writer": writer}
+STEPS = {
+    each.__name__: each
+    for each in (read_bare, convert_ours, convert_torchrl, convert_atari, unavoidable)
+}
 
 if __name__ == "__main__":
-    main()
+    measure.run(CASES, STEPS)

@@ -182,26 +182,14 @@ def test_every_test_that_the_page_on_reliability_names_is_there() -> None:
 
 def test_the_speed_that_the_readme_claims_is_that_of_the_benchmarks() -> None:
     page = (PROJECT / "benchmarks" / "README.md").read_text(encoding="utf-8")
-    table = page.partition("\n## Beside other work")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| (.+: TorchRL|ours, compact).*? \| (.+) \|$", table, re.MULTILINE)
-    means = [
-        [float(re.sub(r"\(.*|[*,]", "", cell)) for cell in rest.split(" | ")] for _, rest in rows
-    ]
-    drawn = [name for name, _ in rows[::2]]
-    kept = [number for number, name in enumerate(drawn) if "2,048" not in name]  # batches of 256
-    said = []
-    for column in (1, 0):  # beside a learner, alone
-        ratios = [means[2 * each][column] / means[2 * each + 1][column] for each in kept]
-        said.append(f"{min(ratios):.0f} to {max(ratios):.0f} times")
-    readme = (PROJECT / "README.md").read_text(encoding="utf-8")
-    found = [
-        f"{low} to {high} times" for low, high in re.findall(r"(\d+) to (\d+)\s+times", readme)
-    ]
-    assert len(kept) == 3 and said == found
+    found = re.findall(measure.CLAIM, (PROJECT / "README.md").read_text(encoding="utf-8"))
+    assert [" ".join(each.split()) for each in found] == measure.speed_claims(page)
 
 
-def test_make_bench_runs_every_benchmark_that_the_page_names() -> None:
+def test_the_page_names_every_benchmark_and_has_a_table_for_each() -> None:
     page = (PROJECT / "benchmarks" / "README.md").read_text(encoding="utf-8")
-    (loop,) = re.findall(r"for name in ([a-z ]+); do", (PROJECT / "Makefile").read_text())
-    named = re.findall(r"^\| `python benchmarks/(\w+)\.py` \|", page, re.MULTILINE)
-    assert sorted(loop.split()) == sorted(named)
+    files = {path.stem for path in (PROJECT / "benchmarks").glob("*.py")} - {"measure"}
+    named = re.findall(r"^\| `python -m benchmarks\.(\w+)` \|", page, re.MULTILINE)
+    marked = re.findall(r"^<!-- (\w+) -->\n", page, re.MULTILINE)
+    assert files == {*measure.NAMES} == {*named}
+    assert [name for name in marked if name != "end"] == named

@@ -14,7 +14,6 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from benchmarks.sharing import stress
 from datasets_cli import (
     LazyMemmapStorage,
     LazyTensorStorage,
@@ -29,6 +28,7 @@ from datasets_cli.errors import NotWritable, Unsupported
 from datasets_cli.replay.loaders import BatchStream
 from datasets_cli.replay.storages.shared import SharedStorage
 from tests.support.processes import Child
+from tests.support.shared_rings import stress
 
 STORAGES = [LazyMemmapStorage, LazyTensorStorage]
 
