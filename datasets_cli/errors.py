@@ -46,12 +46,18 @@ from typing import Any, TypeVar
 # These identify a file; any other parameter may be a secret.
 OPEN_PARAMETERS = frozenset({"alt", "delimiter", "generation", "prefix"})
 HIDDEN = "***"
+INSTALL_EXTRA = "Run in a clone of this project: pip install '.[{}]'"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _AFTER_ADDRESS = "\"'`.,:;)\ue001\ue003"
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]*\]?|[^:\[\]]*)(:[0-9]*)?")
 # Private-use characters, which do not occur in messages.
 _ARGUMENT = re.compile("\ue000(\\w+)=?([^\ue001]*)\ue001")
 _BY_READER = re.compile("\ue002([^\ue003]*)\ue003([^\ue001]*)\ue001")
+
+
+def install_extra(name: str) -> str:
+    """Return the advice on how to install an extra, a set of optional dependencies."""
+    return INSTALL_EXTRA.format(name)
 
 
 def public_url(url: str) -> str:

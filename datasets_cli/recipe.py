@@ -24,7 +24,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets_cli.core.checked_json import JsonForm
-from datasets_cli.errors import AccessError, NetworkError, SourceError, UnknownDataset, UsageError
+from datasets_cli.errors import (
+    AccessError,
+    NetworkError,
+    SourceError,
+    UnknownDataset,
+    UsageError,
+    install_extra,
+)
 from datasets_cli.schema.columns import TRAJECTORY_END, Key, can_store, rows_per_block
 from datasets_cli.sources.buckets import BucketObject, list_objects, may_lack_list, object_url
 from datasets_cli.sources.resource import HDF5_MAGIC, Content, Place, Resource, Web
@@ -56,6 +63,7 @@ __all__ = [
     "Web",
     "can_store",
     "deferred",
+    "install_extra",
     "list_objects",
     "may_lack_list",
     "object_url",

@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 import datasets_cli
+from benchmarks import measure
 from datasets_cli import HindsightStrategy, errors
 from datasets_cli.audit.own_rules import GROUP
 from datasets_cli.catalogue import entries as registry

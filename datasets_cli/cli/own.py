@@ -121,7 +121,7 @@ def record(context: typer.Context, *, call: GivenOptions) -> None:
     command does nothing. The last observation of each episode and the reason of its end are stored;
     the info dict of the environment is not.
 
-    Requires gymnasium: pip install 'rlds-cli[collect]'. The policy runs code of this folder.
+    Requires gymnasium, of the extra collect. The policy runs code of this folder.
 
     Examples:
         rlds record CartPole-v1 --episodes 100 --out cartpole-random

@@ -19,7 +19,7 @@ def ui(context: typer.Context, *, pages: GivenOptions, call: GivenOptions) -> No
 
     Prints a local address that ends with a token; only who has the token can read. Ctrl-C stops the
     server. --export writes the pages into files that need no server, with the first 20 trajectories
-    and 200 frames of each dataset. Needs pip install 'rlds-cli[ui]'.
+    and 200 frames of each dataset. Requires the extra ui.
 
     Examples:
         rlds ui

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, install_extra
 
 try:
     import gymnasium
@@ -12,7 +12,7 @@ except ModuleNotFoundError as error:
     raise UsageError(
         "Environments, collectors and recordings need gymnasium, which is not installed.",
         expected="gymnasium",
-        advice="Run: pip install 'rlds-cli[collect]'.",
+        advice=install_extra("collect"),
     ) from error
 
 __all__ = ["gymnasium"]

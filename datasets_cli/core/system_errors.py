@@ -17,6 +17,7 @@ from datasets_cli.errors import (
     RldsError,
     UsageError,
     WrongSize,
+    install_extra,
 )
 
 # EFBIG is a file size limit, EDQUOT a quota. To a user both are a full disk.
@@ -52,9 +53,9 @@ def import_optional(module: str, what: str, extra: str, more: str = "") -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"{what} needs {module}, which is not installed.",
+            f"{what} needs {module}, which is not installed.{more}",
             expected=module,
-            advice=f"Run: pip install 'rlds-cli[{extra}]'.{more}",
+            advice=install_extra(extra),
         ) from error
 
 

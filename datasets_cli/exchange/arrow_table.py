@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from datasets_cli.errors import SourceError, UsageError, WrongRows
+from datasets_cli.errors import SourceError, UsageError, WrongRows, install_extra
 from datasets_cli.exchange.flat import COMPUTED, flat_steps
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.exchange.mapping import guess
@@ -45,7 +45,7 @@ except ModuleNotFoundError as error:
     raise UsageError(
         "Parquet, CSV and Arrow need pyarrow, which is not installed.",
         expected="pyarrow",
-        advice="Install it: pip install 'rlds-cli[parquet]'.",
+        advice=install_extra("parquet"),
     ) from error
 
 METADATA_KEY = b"rlds"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, install_extra
 from datasets_cli.replay.arguments import NestedKeys
 from datasets_cli.replay.batches.row_numbers import row_numbers
 from datasets_cli.replay.storages.dataset import DatasetStorage
@@ -137,8 +137,10 @@ def to_hf_dataset(storage: DatasetStorage, columns: NestedKeys | None = None) ->
         from datasets import Dataset as Table
     except ModuleNotFoundError as error:
         raise UsageError(
-            "datasets is not installed: pip install 'rlds-cli[hf]', or write Parquet, which its "
-            "load_dataset reads."
+            "A Hugging Face table needs datasets, which is not installed. Its load_dataset also "
+            "reads Parquet.",
+            expected="datasets",
+            advice=install_extra("hf"),
         ) from error
     storage = _reading(storage, columns)
     storage.dataset.check_memory(len(storage))

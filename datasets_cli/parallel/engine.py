@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Literal, get_args
 
 from datasets_cli.core.options import check_numbers
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import UsageError, argument, install_extra
 
 Engine = Literal["local", "dask", "ray"]
 """Local processes, or the workers of a Dask or Ray cluster."""
@@ -116,7 +116,7 @@ class Workers(EngineOptions):
                 f"The engine {self.engine} is not installed.",
                 argument="engine",
                 found=self.engine,
-                advice=f'Run: pip install "rlds-cli[{self.engine}]"',
+                advice=install_extra(self.engine),
             )
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from datasets_cli.errors import Unsupported, UsageError
+from datasets_cli.errors import Unsupported, UsageError, install_extra
 from datasets_cli.schema.columns import Column, Key
 from datasets_cli.schema.texts import TextColumn
 from datasets_cli.specs.bounded import Bounded, Unbounded
@@ -258,9 +258,7 @@ def build(space: SpaceJson) -> Any:
     try:
         from gymnasium import spaces
     except ImportError as error:
-        raise UsageError(
-            "gymnasium is not installed.", advice="Run: pip install 'rlds-cli[collect]'"
-        ) from error
+        raise UsageError("gymnasium is not installed.", advice=install_extra("collect")) from error
     if space["type"] not in BUILT:
         raise UsageError(
             f"Unknown type of space {space['type']!r}.", expected=[*BUILT], found=space["type"]

@@ -308,7 +308,7 @@ def _of_another_version(path: Path, version: int) -> DamagedDataset:
         path=path,
         expected=FORMAT_VERSION,
         found=version,
-        advice="Upgrade: pip install --upgrade rlds-cli",
+        advice="Upgrade: pip install . in a newer clone of this project",
     )
     error.newer = True
     return error

@@ -138,7 +138,7 @@ def parts_of_card(
     yield "", f"Homepage: {info.homepage}" if info.homepage else ""
     yield "", Code("bibtex", bibtex)
     if not (manifest and manifest.parent):
-        yield "How to load it", Code("sh", f"pip install rlds-cli\nrlds download {info.id}")
+        yield "How to load it", Code("sh", f"rlds download {info.id}")
     load = f'from datasets_cli import ExperienceReplay\n\nreplay = ExperienceReplay("{info.id}", '
     yield "", Code("python", f"{load}batch_size=256)\nbatch = replay.sample()")
 

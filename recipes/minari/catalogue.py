@@ -24,6 +24,7 @@ from datasets_cli.recipe import (
     SourceError,
     UsageError,
     Web,
+    install_extra,
     may_lack_list,
     read_bibtex,
     read_tsv,
@@ -192,7 +193,7 @@ def _arrow_resources(
         raise UsageError(
             f"minari/{name} is in Minari's Arrow form, which needs pyarrow.",
             id=f"minari/{name}",
-            advice="Run: pip install 'rlds-cli[parquet]'",
+            advice=install_extra("parquet"),
         )
     format = published["data_format"]
     parts = [f"{number}/part-0.{format}" for number in range(count)]

@@ -25,6 +25,7 @@ from datasets_cli.recipe import (
     UnknownDataset,
     UsageError,
     Web,
+    install_extra,
     read_bibtex,
     read_tsv,
 )
@@ -156,7 +157,7 @@ def _check_parquet_reader(name: str) -> None:
         raise UsageError(
             f"openml/{name} is published only as Parquet, which needs pyarrow.",
             id=f"openml/{name}",
-            advice="Run: pip install 'rlds-cli[parquet]'",
+            advice=install_extra("parquet"),
         )
 
 

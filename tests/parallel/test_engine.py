@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from datasets_cli.cli.main import main
-from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.errors import RldsError, UsageError, install_extra
 from datasets_cli.parallel import dask_cluster, engine
 from datasets_cli.parallel.engine import Workers
 
@@ -41,7 +41,7 @@ def test_an_engine_that_is_not_installed_says_what_to_install(
     monkeypatch.setattr(engine, "find_spec", lambda name: None)
     with pytest.raises(UsageError) as caught:
         Workers(engine=name, address=address)
-    assert caught.value.advice == f'Run: pip install "rlds-cli[{name}]"'
+    assert caught.value.advice == install_extra(name)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 from datasets_cli.catalogue.entries import load_recipe
 from datasets_cli.config import Config
-from datasets_cli.errors import SourceError, UsageError
+from datasets_cli.errors import SourceError, UsageError, install_extra
 from datasets_cli.sources.http import Http
 from datasets_cli.store.dataset import Dataset
 from tests.recipes.conftest import Install
@@ -222,7 +222,7 @@ def test_without_pyarrow_the_extra_is_named(
     monkeypatch.setattr("datasets_cli.recipes.minari.catalogue.find_spec", lambda name: None)
     with pytest.raises(UsageError) as caught:
         install(folder)
-    assert "rlds-cli[parquet]" in str(caught.value.advice)
+    assert caught.value.advice == install_extra("parquet")
 
 
 # The files at the publisher

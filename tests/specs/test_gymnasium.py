@@ -24,7 +24,7 @@ from datasets_cli import (
     spec_from_gymnasium,
     spec_to_gymnasium,
 )
-from datasets_cli.errors import Unsupported
+from datasets_cli.errors import Unsupported, install_extra
 from datasets_cli.specs import TensorSpec
 from datasets_cli.specs.gymnasium_spaces import build, describe
 
@@ -137,7 +137,7 @@ def test_a_missing_gymnasium_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(UsageError) as raised:
         spec_to_gymnasium(Categorical(2))
-    assert raised.value.advice == "Run: pip install 'rlds-cli[collect]'"
+    assert raised.value.advice == install_extra("collect")
 
 
 def test_text_is_checked_character_by_character() -> None:

@@ -23,6 +23,7 @@ import datasets_cli
 from datasets_cli import UsageError
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
+from datasets_cli.errors import install_extra
 from datasets_cli.results import ServedPage
 from datasets_cli.sources.new_files import TEMPORARY
 from datasets_cli.ui.server import MOST_CONNECTIONS, PageCall
@@ -115,7 +116,7 @@ def test_a_missing_extra_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     assert main(["ui", "--no-browser"]) == 2
-    assert "pip install 'rlds-cli[ui]'" in capsys.readouterr().err
+    assert install_extra("ui") in capsys.readouterr().err
 
 
 def test_a_browser_opens_where_there_is_a_desktop_with_what_is_used_up(

@@ -18,6 +18,7 @@ import datasets_cli
 from datasets_cli import RldsError, UsageError
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
+from datasets_cli.errors import install_extra
 from tests.support.disks import Disks
 from tests.support.mixture_members import rows_of, write
 from tests.support.paths import DEMO_DATA
@@ -230,7 +231,7 @@ def test_a_missing_package_is_named(
 ) -> None:
     datasets_cli.download(PONG, config=config)
     monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(UsageError, match=r"pip install 'rlds-cli\[video\]'"):
+    with refused(UsageError, expected="av", advice=install_extra("video")):
         datasets_cli.render(PONG, trajectory=1, out=tmp_path / "pong.mp4")
     assert not [*tmp_path.glob("*pong.mp4*")]
 

@@ -22,6 +22,7 @@ from datasets_cli import UsageError
 from datasets_cli.cli import state
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
+from datasets_cli.errors import install_extra
 from datasets_cli.verbs.plot_values import LARGEST
 from tests.support.disks import Disks
 from tests.support.mixture_members import rows_of, write
@@ -227,9 +228,9 @@ def test_an_extra_that_is_missing_is_named(
     chart = datasets_cli.plot("demo/iris")
     for name in ("matplotlib", "plotext"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(UsageError, match=r"pip install 'rlds-cli\[plot\]'"):
+    with refused(UsageError, expected="matplotlib", advice=install_extra("plot")):
         datasets_cli.plot("demo/iris", out=tmp_path / "x.png")
-    with pytest.raises(UsageError, match=r"pip install 'rlds-cli\[plot\]'"):
+    with refused(UsageError, expected="plotext", advice=install_extra("plot")):
         chart.lines(80)
 
 

@@ -362,7 +362,7 @@ class BatchReader(BatchMaker):
         self._ahead: ReadAhead | None = None  # created for the first batch
         self._reads_ahead = bool(storage.row_bytes)
         # Gathering small rows takes less time than passing a batch between threads
-        # (benchmarks/busy.py). Rows that can change are still drawn `prefetch` batches early.
+        # (benchmarks/batches.py). Rows that can change are still drawn `prefetch` batches early.
         can_change = storage.is_writable or self.sampler.has_priorities
         self._are_cheap = 0 < storage.row_bytes <= IN_PLACE_BYTES and not can_change
         self._access = access_to(storage)

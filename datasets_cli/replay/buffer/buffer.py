@@ -15,7 +15,14 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from datasets_cli.core.options import check_choice, check_flags, suggests_keywords
 from datasets_cli.core.quantities import few_lines
-from datasets_cli.errors import NotWritable, UnknownKey, Unsupported, UsageError, argument
+from datasets_cli.errors import (
+    NotWritable,
+    UnknownKey,
+    Unsupported,
+    UsageError,
+    argument,
+    install_extra,
+)
 from datasets_cli.replay.arguments import Index, NestedKey, Rows, StateDict
 from datasets_cli.replay.batches.formats import BatchFormat, NumpyFormat
 from datasets_cli.replay.batches.jax import JaxFormat
@@ -80,7 +87,7 @@ def choose_format(name: str, *, cast: bool = False) -> BatchFormat | None:
                 "format 'jax' needs jax, which is not installed.",
                 argument="format",
                 found=name,
-                advice="pip install 'rlds-cli[jax]'",
+                advice=install_extra("jax"),
             )
         return JaxFormat(cast)
     return None

@@ -11,7 +11,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli import Collector, GymEnv, MultiSyncCollector, UsageError
-from datasets_cli.errors import Unsupported, WrongRows
+from datasets_cli.errors import Unsupported, WrongRows, install_extra
 from tests.support.refusals import refused
 
 
@@ -131,5 +131,5 @@ def test_without_gymnasium_the_error_names_the_command_that_installs_it(
     module = "datasets_cli.core.gymnasium_extra"
     monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    with pytest.raises(UsageError, match=r"pip install 'rlds-cli\[collect\]'"):
+    with refused(UsageError, expected="gymnasium", advice=install_extra("collect")):
         importlib.import_module(module)
