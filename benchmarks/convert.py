@@ -241,7 +241,7 @@ def convert_atari(folder: str) -> Result:
     import datasets_cli.store.layouts.compact_writer  # noqa: F401
     from datasets_cli.catalogue.names import resolve
     from datasets_cli.config import load_config
-    from datasets_cli.install.ensure import install_dataset
+    from datasets_cli.install.installation import install_dataset
     from datasets_cli.install.options import InstallOptions
     from datasets_cli.store.cache_root import CacheRoot
 
@@ -383,10 +383,10 @@ def writer(run: Run) -> Iterator[Row]:
 def write(arrays: Rows, layout: str, folder: Path) -> None:
     """Write arrays as a dataset, an episode at a time."""
     from datasets_cli import DatasetWriter
-    from datasets_cli.core.progress import Silent
+    from datasets_cli.core.progress import silent
 
     shutil.rmtree(folder, ignore_errors=True)
-    options: Any = {"layout": layout, "root": folder, "progress": Silent()}
+    options: Any = {"layout": layout, "root": folder, "progress": silent}
     with DatasetWriter("bench/rows", **options) as writer:
         for start in range(0, len(arrays["reward"]), EPISODE):
             steps = {name: values[start : start + EPISODE] for name, values in arrays.items()}

@@ -24,7 +24,7 @@ from tensordict import TensorDict
 from benchmarks import measure
 from benchmarks.measure import ID, Figure, Row, Run
 from datasets_cli import import_dataset
-from datasets_cli.core.progress import Silent
+from datasets_cli.core.progress import silent
 from datasets_cli.exchange.format import format_of
 from datasets_cli.store.arrays import open_arrays
 
@@ -39,7 +39,7 @@ def ours(name: str, what: str, at: str) -> dict[str, float]:
         import_module(module)
     if what == "write":
         dataset = open_arrays(folder / "datasets" / ID)
-        return measure.timed(lambda: form.write(dataset, path, Silent(), path))
+        return measure.timed(lambda: form.write(dataset, path, silent, path))
     if what == "import":
         options: Any = {"root": folder / "imported", "progress": None}
         return measure.timed(lambda: import_dataset(path, "mine/rows", **options))

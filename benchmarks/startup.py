@@ -138,7 +138,7 @@ def diff(run: Run) -> Iterator[Row]:
     """``compare_datasets`` of equal datasets and of others, beside reading both."""
     import datasets_cli
     from datasets_cli.config import Config
-    from datasets_cli.core.progress import Silent
+    from datasets_cli.core.progress import silent
 
     rows, config = measure.mujoco_like(BLOCK), Config(run.folder / "diff")
     millions = run.pick(10, 1)
@@ -151,7 +151,7 @@ def diff(run: Run) -> Iterator[Row]:
         for folder, id, columns in zip(folders, ids, (rows, second), strict=True):
             if not folder.exists():
                 measure.install(layout, folder, columns, millions, id=id)
-        call = partial(datasets_cli.compare_datasets, *ids, progress=Silent(), config=config)
+        call = partial(datasets_cli.compare_datasets, *ids, progress=silent, config=config)
         yield from beside_reading(run, f"diff {millions}M rows", case, call, folders)
 
 
@@ -180,13 +180,13 @@ def beside_reading(
 def stats(run: Run) -> Iterator[Row]:
     """``dataset_stats`` of rows whose statistics were not computed before."""
     import datasets_cli
-    from datasets_cli.core.progress import Silent
+    from datasets_cli.core.progress import silent
 
     rows, millions = measure.mujoco_like(BLOCK), run.pick(10, 1)
     for layout in LAYOUTS[: run.pick(2, 1)]:
         root = run.folder / f"stats-{layout}"
         folder = measure.installed(layout, root, rows, millions)
-        options: Any = {"root": root, "recompute": True, "progress": Silent()}
+        options: Any = {"root": root, "recompute": True, "progress": silent}
         call = partial(datasets_cli.dataset_stats, ID, **options)
         yield from beside_reading(run, f"stats of {millions}M rows", layout, call, [folder])
 
@@ -195,13 +195,13 @@ def audit(run: Run) -> Iterator[Row]:
     """All rules of the audit over installed rows."""
     from datasets_cli.audit.rules.registry import RULES
     from datasets_cli.audit.run import audit
-    from datasets_cli.core.progress import Silent
+    from datasets_cli.core.progress import silent
     from datasets_cli.store.arrays import open_arrays
 
     rows, millions = measure.mujoco_like(BLOCK), run.pick(10, 1)
     for layout in LAYOUTS[: run.pick(2, 1)]:
         folder = measure.installed(layout, run.folder / f"audited-{layout}", rows, millions)
-        call = partial(audit, open_arrays(folder), RULES, Silent())
+        call = partial(audit, open_arrays(folder), RULES, silent)
         yield from beside_reading(run, f"audit of {millions}M rows", layout, call, [folder])
 
 
