@@ -13,7 +13,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import itertools
-import logging
 import os
 import shutil
 import signal
@@ -281,7 +280,7 @@ def of_torch_loader(data: Data, draw: Draw) -> Calls:
 
 
 def bare(data: Data, draw: Draw) -> Calls:
-    """Return one ``index_select`` of the bytes of a batch of records: the physical limit.
+    """Return one ``take`` of the bytes of a batch, records and successors: the physical limit.
 
     The rows are others in every call, as in ``sample()``: rows that are still in the processor's
     cache come four times as fast.
@@ -289,13 +288,11 @@ def bare(data: Data, draw: Draw) -> Calls:
     if draw.is_prioritised:
         return {}
     folder = data.folder("compact")
-    record = datasets_cli.open_storage(folder).dataset.manifest.record
-    size, num_records = record["record_bytes"], record["num_records"]
-    records = torch.from_numpy(np.fromfile(folder / "rows.memmap", np.uint8)).view(-1, size)
-    pairs = records.as_strided((num_records - 1, 2 * size), (size, 1))
-    indexes = torch.randint(num_records - 1, (1000, draw.batch), dtype=torch.int32)
-    fresh = itertools.cycle(indexes.unbind(0))
-    return {LIMIT: lambda: pairs.index_select(0, next(fresh))}
+    size = datasets_cli.open_storage(folder).dataset.manifest.record["record_bytes"]
+    records = np.fromfile(folder / "rows.memmap", f"V{size}")
+    first = np.random.default_rng(0).integers(len(records) - 1, size=(1000, draw.batch))
+    fresh = itertools.cycle(np.concatenate([first, first + 1], axis=1))
+    return {LIMIT: lambda: records.take(next(fresh))}
 
 
 PEERS: dict[str, Callable[[Data, Draw], Calls]] = {
@@ -444,7 +441,6 @@ def written(run: Run) -> Iterator[Row]:
     """Sampling and extending buffers of the rows of TorchRL's own benchmark, 3 kB each."""
     from torchrl.data import replay_buffers as peer
 
-    logging.getLogger("torchrl").setLevel(logging.WARNING)  # it reports to stdout
     for storage, capacity in STORAGES.items():
         rng = np.random.default_rng(0)
         pictures = rng.integers(0, 256, (capacity, 3, 32, 32), dtype=np.uint8)
@@ -647,14 +643,14 @@ def trajectories(run: Run) -> Iterator[Row]:
     for layout, file in {"compact": "rows.memmap", "ted": "next/reward.memmap"}.items():
         folder, root = data.folder(layout), run.folder / f"table-{layout}"
         read, compute = partial(table_of, folder, root), partial(computed_table_of, folder, root)
+        memory = measure.memory_growth(compute)
+        yield measure.memory_row("table of trajectories", layout, memory, [folder])
         path = folder / file
         peer = f"bytes of {path.name}"
         np.testing.assert_allclose(read()["return"], returns, atol=1e-9)
         calls = {f"{layout}, computed": compute, f"{layout}, cached": read}
         times = measure.medians_of(calls | {peer: partial(largest, path)}, run.pick(10, 3), "ms")
         yield from measure.rows_of("table of trajectories", times, (peer,), "ms")
-        memory = measure.memory_growth(compute)
-        yield measure.memory_row("table of trajectories", layout, memory, [folder])
 
 
 def table_of(folder: Path, root: Path) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What a layout costs: bytes, opening, cold reads, rows beyond the memory, frames in batches.
 
-    python -m benchmarks.layouts [CASE]... [--quick] [--folder /var/tmp]
+    python -m benchmarks.layouts [CASE]... [--quick]
 
 Beside TorchRL, numpy's arrays, uncompressed frames, and what no reader can leave out. ``frames``
 needs ale-py. ``beyond_memory`` limits its processes by a cgroup, which takes Linux and root.

@@ -46,6 +46,8 @@ LAYOUTS = ("compact", "ted")
 ID = "bench/rows"
 EPISODE_STEPS = 1000
 
+os.environ.setdefault("RL_LOGGING_LEVEL", "WARNING")  # TorchRL reports on the standard output
+
 Call = Callable[[], Any]
 Rows = dict[tuple[str, ...], np.ndarray]
 
@@ -408,7 +410,6 @@ def run(cases: Mapping[str, Case], steps: Mapping[str, Callable[..., Any]] | Non
     parser.add_argument("cases", nargs="*", metavar="CASE")
     parser.add_argument("--quick", action="store_true", help="seconds instead of minutes")
     parser.add_argument("--json", type=Path, help="write the figures here")
-    parser.add_argument("--folder", type=Path, help="for the data; by default the temporary one")
     parser.add_argument("--no-heading", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--step", nargs="+", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -421,7 +422,7 @@ def run(cases: Mapping[str, Case], steps: Mapping[str, Callable[..., Any]] | Non
     if not given.no_heading:
         print(columns(HEADING))
     names = given.cases or [*cases]
-    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+    with tempfile.TemporaryDirectory() as folder:
         table = _Table(given.json, given.quick)
         for name in names:
             table.add(name, cases[name], Run(given.quick, Path(folder)))
@@ -561,10 +562,8 @@ def speed_claims(page: str) -> list[str]:
     """
     cases, claims = ("uniform 256", "without replacement 256", "slices 8x32"), []
     for load in ("beside a learner", "idle"):
-        rows = re.findall(
-            rf"^\| (.+) \| {load} \| compact \|.*TorchRL [^;|]*\*\*(.+?)\*\*", page, re.M
-        )
-        ratios = dict(rows)
+        row = rf"^\| (.+) \| {load} \| compact \|.*TorchRL [^*;|]*\*\*(.+?)\*\*"
+        ratios = dict(re.findall(row, page, re.M))
         if missing := {*cases} - {*ratios}:
             raise SystemExit(f"The table has no row of: {', '.join(sorted(missing))}, {load}.")
         found = sorted((ratios[case] for case in cases), key=lambda r: float(r.replace(",", "")))
