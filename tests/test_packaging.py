@@ -37,7 +37,7 @@ def imported(folders: tuple[str, ...] = ("datasets_cli", "recipes")) -> set[str]
                     found |= {alias.name for alias in node.names}
                 elif isinstance(node, ast.ImportFrom) and not node.level:
                     found.add(node.module or "")
-                elif isinstance(node, ast.Call) and ast.unparse(node.func) == "imported":
+                elif isinstance(node, ast.Call) and ast.unparse(node.func) == "import_optional":
                     found |= {ast.literal_eval(node.args[0])}
                 elif isinstance(node, ast.Call) and ast.unparse(node.func) == "find_spec":
                     found |= {each.value for each in node.args if isinstance(each, ast.Constant)}
