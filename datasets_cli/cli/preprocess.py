@@ -224,10 +224,10 @@ def _prepare(
     is_empty = not (plan.tasks or plan.tables)
     if is_empty and not datasets_cli.list_datasets(installed=True, config=state.config):
         state.note("Nothing is installed. Begin with: rlds download demo/door-human or rlds demo")
-    ids = {task.id for task in (plan.tasks if names_done else plan.due)}
+    prepared = {task.id for task in (plan.tasks if names_done else plan.due)}
 
     def emit(results: PreprocessResults) -> None:
-        paths = [str(dataset.path) for dataset in results.datasets if dataset.id in ids]
+        paths = [str(dataset.path) for dataset in results.datasets if dataset.id in prepared]
         state.emit({"plan": plan.to_json(), **results.to_json()}, paths, paths)
 
     work = partial(

@@ -133,8 +133,8 @@ def prune(call: PruneCall) -> list[Leftover]:
             path=place.path / "datasets",
             advice="Is its disk mounted?",
         )
-    folders = call.folders
-    folders = [*map(Path, [folders] if isinstance(folders, str | os.PathLike) else folders)]
+    paths = [call.folders] if isinstance(call.folders, str | os.PathLike) else call.folders
+    folders = [*map(Path, paths)]
     for folder in folders:
         if not folder.expanduser().is_dir():
             raise UsageError(
