@@ -37,7 +37,7 @@ _LAZY_IMPORTS = {
     "normalised_scores": "verbs.score",
     "download": "verbs.download",
     "plan_download": "verbs.download",
-    "dataset_path": "verbs.info",
+    "dataset_path": "verbs.path",
     "verify": "verbs.verify",
     "audit_datasets": "verbs.audit",
     "find_overlap": "verbs.overlap",

@@ -116,10 +116,10 @@ from datasets_cli.verbs.export_dataset import export_dataset as export_dataset
 from datasets_cli.verbs.import_dataset import import_dataset as import_dataset
 from datasets_cli.verbs.import_dataset import plan_import as plan_import
 from datasets_cli.verbs.info import dataset_info as dataset_info
-from datasets_cli.verbs.info import dataset_path as dataset_path
 from datasets_cli.verbs.list import list_datasets as list_datasets
 from datasets_cli.verbs.list import match_datasets as match_datasets
 from datasets_cli.verbs.overlap import find_overlap as find_overlap
+from datasets_cli.verbs.path import dataset_path as dataset_path
 from datasets_cli.verbs.peek import peek as peek
 from datasets_cli.verbs.plot import plot as plot
 from datasets_cli.verbs.preprocess import join_datasets as join_datasets

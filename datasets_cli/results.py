@@ -19,7 +19,7 @@ _LAZY_IMPORTS = {
     "Downloads": "install.options",
     "InstalledDataset": "install.options",
     "FailedDataset": "install.options",
-    "DatasetFolder": "verbs.info",
+    "DatasetFolder": "verbs.path",
     "VerifiedDataset": "verbs.verify",
     "AuditedDataset": "verbs.audit",
     "DatasetOverlap": "verbs.overlap",

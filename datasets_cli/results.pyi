@@ -39,11 +39,11 @@ from datasets_cli.verbs.du import DiskUsage as DiskUsage
 from datasets_cli.verbs.env import ProgramInfo as ProgramInfo
 from datasets_cli.verbs.export_dataset import ExportedDataset as ExportedDataset
 from datasets_cli.verbs.import_dataset import ImportPlan as ImportPlan
-from datasets_cli.verbs.info import DatasetFolder as DatasetFolder
 from datasets_cli.verbs.info import DatasetInfo as DatasetInfo
 from datasets_cli.verbs.list import DatasetRecord as DatasetRecord
 from datasets_cli.verbs.overlap import DatasetOverlap as DatasetOverlap
 from datasets_cli.verbs.overlap import InCommon as InCommon
+from datasets_cli.verbs.path import DatasetFolder as DatasetFolder
 from datasets_cli.verbs.peek import PeekedColumn as PeekedColumn
 from datasets_cli.verbs.peek import PeekedRows as PeekedRows
 from datasets_cli.verbs.prune import Leftover as Leftover

@@ -12,6 +12,8 @@ from datasets_cli.core.checked_json import JsonForm, WrongValue, decode
 from datasets_cli.core.progress import Note, Progress
 from datasets_cli.errors import DiskFull
 from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.check import check_entries
+from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.tables import load_table, save_table
 
 if TYPE_CHECKING:
@@ -55,13 +57,13 @@ def gravest(root: CacheRoot, content: str) -> str | None:
     return None if report is None else report.gravest or "clean"
 
 
-def report_defects(folder: Path, root: CacheRoot, progress: Progress) -> None:
-    """Audit a new dataset and report its defects."""
-    from datasets_cli.store.arrays import open_arrays  # with numpy
+def report_defects(folder: Path, manifest: Manifest, root: CacheRoot, progress: Progress) -> None:
+    """Audit a dataset that has just been committed, and report its defects."""
+    from datasets_cli.store.arrays import DatasetArrays  # with numpy
 
-    dataset = open_arrays(folder)
+    dataset = DatasetArrays(folder, manifest, check_entries(folder, manifest))
     for finding in audited(dataset, root, progress).at_least("wrong"):
-        progress(Note(f"{dataset.id}: {finding.rule}: {finding}"))
+        progress(Note(f"{manifest.id}: {finding.rule}: {finding}"))
 
 
 def audited(dataset: DatasetArrays, root: CacheRoot, progress: Progress) -> AuditReport:

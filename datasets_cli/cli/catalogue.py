@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import datasets_cli
-from datasets_cli.catalogue.selection import KnownId, KnownIds
+from datasets_cli.catalogue.selection import KnownIds
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import coloured, fact, fitted, table, wrapped
 from datasets_cli.core.quantities import channels, file_rows, human_bytes, human_count
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UsageError
-from datasets_cli.verbs.list import ListCall
 
 if TYPE_CHECKING:
     from datasets_cli.results import DatasetInfo, DatasetRecord, Manifest
@@ -45,7 +44,7 @@ ColumnNames = Annotated[
 ]
 
 
-@options_of(call=ListCall)
+@options_of(call="list_datasets")
 def list_datasets(
     context: typer.Context, *, call: GivenOptions, columns: ColumnNames = None
 ) -> None:
@@ -92,7 +91,7 @@ def list_datasets(
     state.emit([record.to_json() for record in records], lines, [record.id for record in records])
 
 
-@options_of(call=KnownId)
+@options_of(call="dataset_info")
 def info(
     context: typer.Context,
     *,

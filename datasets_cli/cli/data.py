@@ -12,13 +12,12 @@ from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import table
 from datasets_cli.core.quantities import human_count
-from datasets_cli.project.open import AddCall, DeclaredCall
 
 if TYPE_CHECKING:
     from datasets_cli.results import DeclaredDataset
 
 
-@options_of(call=DeclaredCall)
+@options_of(call="declared_datasets")
 def data(context: typer.Context, *, call: GivenOptions) -> None:
     """Show the data that rlds.toml declares.
 
@@ -51,7 +50,7 @@ def data(context: typer.Context, *, call: GivenOptions) -> None:
     state.emit_all(partial(datasets_cli.declared_datasets, **call, config=state.config), emit)
 
 
-@options_of(call=AddCall)
+@options_of(call="add_data")
 def add(context: typer.Context, *, call: GivenOptions) -> None:
     """Add a [data.NAME] table to rlds.toml.
 

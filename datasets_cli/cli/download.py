@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,8 +25,6 @@ from datasets_cli.cli.terminal import cut, wrapped
 from datasets_cli.config import load_config
 from datasets_cli.core.quantities import counted, file_rows, human_bytes
 from datasets_cli.errors import RldsError, UsageError, public_text
-from datasets_cli.verbs.demo import DemoCall
-from datasets_cli.verbs.download import DownloadCall, PlanCall
 
 if TYPE_CHECKING:
     from datasets_cli.results import (
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
 MOST_NAMED = 12  # in the question before a download
 
 
-@options_of(call=DownloadCall)
+@options_of(call="download")
 def download(
     context: typer.Context,
     *,
@@ -72,7 +70,7 @@ def download(
     call["options"] = family_options(call.get("options", []), short)
     call = chosen_workers(call)
     if dry_run:
-        planned = {each.name for each in fields(PlanCall)}
+        planned = inspect.signature(datasets_cli.plan_download).parameters
         arguments = {name: value for name, value in call.items() if name in planned}
         _show_plans(state, datasets_cli.plan_download(**arguments, config=state.config))
         return
@@ -238,7 +236,7 @@ def _free_bytes(root: Path) -> int:
     return shutil.disk_usage(existing).free
 
 
-@options_of(call=DemoCall)
+@options_of(call="run_demo")
 def demo(context: typer.Context, *, call: GivenOptions) -> None:
     """Run the main workflow on small data that ships with rlds.
 

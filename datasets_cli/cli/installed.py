@@ -9,23 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import datasets_cli
-from datasets_cli.catalogue.selection import InstalledId
 from datasets_cli.cli.parser.fields import GivenOptions, Yes, options_of
 from datasets_cli.cli.rows import row_lines
 from datasets_cli.cli.state import COUNTED, State, state_of
 from datasets_cli.cli.terminal import fitted, wrapped
 from datasets_cli.core.quantities import counted, human_bytes
 from datasets_cli.errors import IntegrityError, UsageError
-from datasets_cli.verbs.audit import AuditCall
-from datasets_cli.verbs.convert import ConvertCall
-from datasets_cli.verbs.delete import DeleteCall
-from datasets_cli.verbs.verify import VerifyCall
 
 if TYPE_CHECKING:
     from datasets_cli.results import AuditedDataset, DatasetOverlap, DeepReport, VerifiedDataset
 
 
-@options_of(call=InstalledId)
+@options_of(call="dataset_path")
 def path(context: typer.Context, *, call: GivenOptions) -> None:
     """Print the folder of an installed dataset.
 
@@ -39,7 +34,7 @@ def path(context: typer.Context, *, call: GivenOptions) -> None:
     state.emit(folder.to_json(), [str(folder)], [str(folder)])
 
 
-@options_of(call=VerifyCall)
+@options_of(call="verify")
 def verify(context: typer.Context, *, call: GivenOptions) -> None:
     """Check installed datasets against their manifests.
 
@@ -84,7 +79,7 @@ def _deep(report: DeepReport) -> list[str]:
     return [*lines, *(f"  {line}" for line in report.remarks)]
 
 
-@options_of(call=AuditCall)
+@options_of(call="audit_datasets")
 def audit(
     context: typer.Context,
     *,
@@ -182,7 +177,7 @@ def _overlapping(overlap: DatasetOverlap) -> Iterator[str]:
             yield f"    {unit} {places}"
 
 
-@options_of(call=DeleteCall)
+@options_of(call="delete")
 def delete(context: typer.Context, *, call: GivenOptions, yes: Yes = False) -> None:
     """Delete installed datasets and leftovers of their downloads.
 
@@ -202,7 +197,7 @@ def delete(context: typer.Context, *, call: GivenOptions, yes: Yes = False) -> N
     state.emit([each.to_json() for each in deleted], fitted(lines, state.width), ids)
 
 
-@options_of(call=ConvertCall)
+@options_of(call="convert")
 def convert(context: typer.Context, *, call: GivenOptions) -> None:
     """Change the layout of an installed dataset.
 

@@ -14,12 +14,6 @@ from datasets_cli.cli.state import state_of, write
 from datasets_cli.cli.terminal import cut, fitted, has_colour, table
 from datasets_cli.core.quantities import counted, human_count
 from datasets_cli.errors import UsageError
-from datasets_cli.verbs.card import CardCall
-from datasets_cli.verbs.diff import CompareCall
-from datasets_cli.verbs.plot import PlotCall
-from datasets_cli.verbs.render import RenderCall
-from datasets_cli.verbs.score import ScoreCall
-from datasets_cli.verbs.stats import StatsCall
 
 if TYPE_CHECKING:
     from datasets_cli.results import ColumnDifference, DatasetDifference
@@ -30,7 +24,7 @@ DIFFERENT = 10
 """The exit code of ``rlds diff`` for different datasets, which is not an error."""
 
 
-@options_of(call=CompareCall)
+@options_of(call="compare_datasets")
 def diff(context: typer.Context, *, call: GivenOptions) -> None:
     """Compare two installed datasets value by value.
 
@@ -96,7 +90,7 @@ def _cells(each: ColumnDifference) -> dict[str, str]:
     }
 
 
-@options_of(call=PlotCall)
+@options_of(call="plot")
 def plot(context: typer.Context, *, call: GivenOptions) -> None:
     """Plot a dataset, or two datasets over each other.
 
@@ -126,7 +120,7 @@ def plot(context: typer.Context, *, call: GivenOptions) -> None:
     write("\n".join(chart.lines(state.width, has_colour())))
 
 
-@options_of(call=RenderCall)
+@options_of(call="render")
 def render(context: typer.Context, *, call: GivenOptions) -> None:
     """Render a trajectory as a GIF, a contact sheet or a video.
 
@@ -148,7 +142,7 @@ def render(context: typer.Context, *, call: GivenOptions) -> None:
 SPARE = ("CONSTANT", "INFINITE", "COUNT", "Q50", "STD", "NAN")
 
 
-@options_of(call=StatsCall)
+@options_of(call="dataset_stats")
 def stats(context: typer.Context, *, call: GivenOptions) -> None:
     """Show statistics of columns, returns and lengths.
 
@@ -185,7 +179,7 @@ def _numbers(rows: list[dict[str, str]], width: int | None) -> list[str]:
     return table(shown, width, [f">{head}" for head in SPARE if head in filled])
 
 
-@options_of(call=CardCall)
+@options_of(call="dataset_card")
 def card(context: typer.Context, *, call: GivenOptions) -> None:
     """Print a dataset card in Markdown or for Hugging Face.
 
@@ -203,7 +197,7 @@ def card(context: typer.Context, *, call: GivenOptions) -> None:
     state.emit(made.to_json(), lines, lines)
 
 
-@options_of(call=ScoreCall)
+@options_of(call="normalised_scores")
 def score(context: typer.Context, *, call: GivenOptions) -> None:
     """Print normalised scores of returns.
 

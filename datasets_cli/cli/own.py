@@ -15,14 +15,12 @@ from datasets_cli.cli.terminal import fitted, table
 from datasets_cli.core.quantities import counted, human_bytes
 from datasets_cli.environments.record.options import RecordCall
 from datasets_cli.errors import UsageError
-from datasets_cli.verbs.export_dataset import ExportCall
-from datasets_cli.verbs.import_dataset import ImportCall
 
 if TYPE_CHECKING:
     from datasets_cli.results import ExportedDataset, ImportPlan
 
 
-@options_of(call=ImportCall)
+@options_of(call="import_dataset")
 def import_data(
     context: typer.Context, *, call: GivenOptions, yes: Yes = False, limit: Limits = None
 ) -> None:
@@ -86,7 +84,7 @@ def _same_again(plan: ImportPlan, call: GivenOptions) -> str:
     return f"{shlex.join(words)} {plan.options}"
 
 
-@options_of(call=ExportCall)
+@options_of(call="export_dataset")
 def export(context: typer.Context, *, call: GivenOptions) -> None:
     """Export an installed dataset to another tool's format.
 

@@ -9,11 +9,9 @@ from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.core.quantities import counted, human_bytes
 from datasets_cli.errors import UsageError
-from datasets_cli.ui.export import ExportPagesCall
-from datasets_cli.ui.server import PageCall
 
 
-@options_of(pages=ExportPagesCall, call=PageCall)
+@options_of(pages="export_pages", call="serve_page")
 def ui(context: typer.Context, *, pages: GivenOptions, call: GivenOptions) -> None:
     """Browse datasets in a read-only web page.
 

@@ -11,9 +11,6 @@ from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import cut, fact, fitted, table
 from datasets_cli.core.quantities import counted, printable
-from datasets_cli.verbs.peek import PeekCall
-from datasets_cli.verbs.sample import SampleCall
-from datasets_cli.verbs.trajectories import TrajectoriesCall
 
 if TYPE_CHECKING:
     from datasets_cli.results import PeekedColumn, PeekedRows, SampledBatch
@@ -27,7 +24,7 @@ def with_columns(call: GivenOptions) -> GivenOptions:
     return call | ({"columns": ",".join(call["columns"])} if "columns" in call else {})
 
 
-@options_of(call=PeekCall)
+@options_of(call="peek")
 def peek(context: typer.Context, *, call: GivenOptions) -> None:
     """Show some rows of an installed dataset.
 
@@ -113,7 +110,7 @@ def _item(item: object) -> str:
     return f"{item:.6g}" if isinstance(item, float | complex) else str(item)
 
 
-@options_of(call=TrajectoriesCall)
+@options_of(call="list_trajectories")
 def trajectories(context: typer.Context, *, call: GivenOptions) -> None:
     """List trajectories of an installed dataset.
 
@@ -144,7 +141,7 @@ def _trajectory_cell(value: object) -> str:
     return words[value] if value is None or isinstance(value, bool) else _item(value)
 
 
-@options_of(call=SampleCall)
+@options_of(call="sample_batch")
 def sample(context: typer.Context, *, call: GivenOptions) -> None:
     """Draw a batch from an installed dataset.
 

@@ -11,12 +11,10 @@ import datasets_cli
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import fact, fitted, table
-from datasets_cli.config import RootOptions
 from datasets_cli.core.quantities import counted, human_bytes, human_count
-from datasets_cli.verbs.recipes import CheckRecipeCall, FamilyCall
 
 
-@options_of(call=RootOptions)
+@options_of(call="program_info")
 def env(context: typer.Context, *, call: GivenOptions) -> None:
     """Show versions, cache root, disk, mirrors and extras.
 
@@ -53,7 +51,7 @@ def _text(value: Any) -> str:
     return "absent" if value is None else str(value)
 
 
-@options_of(call=RootOptions)
+@options_of(call="settings")
 def config(context: typer.Context, *, call: GivenOptions) -> None:
     """Show the config file and its settings.
 
@@ -75,7 +73,7 @@ def config(context: typer.Context, *, call: GivenOptions) -> None:
     state.emit(found.to_json(), [f"{found.path}{missing}", *lines], [str(found.path)])
 
 
-@options_of(call=RootOptions)
+@options_of(call="list_recipes")
 def recipe_list(context: typer.Context, *, call: GivenOptions) -> None:
     """List the recipes.
 
@@ -99,7 +97,7 @@ def recipe_list(context: typer.Context, *, call: GivenOptions) -> None:
     state.emit([each.to_json() for each in found], lines, [each.family for each in found])
 
 
-@options_of(call=FamilyCall)
+@options_of(call="recipe_info")
 def recipe_show(context: typer.Context, *, call: GivenOptions) -> None:
     """Show the family that a recipe describes.
 
@@ -113,7 +111,7 @@ def recipe_show(context: typer.Context, *, call: GivenOptions) -> None:
     state.emit(info.to_json(), _facts(info.to_json(), state.width), [info.place])
 
 
-@options_of(call=FamilyCall)
+@options_of(call="new_recipe")
 def recipe_new(context: typer.Context, *, call: GivenOptions) -> None:
     """Write a commented template for a new recipe.
 
@@ -128,7 +126,7 @@ def recipe_new(context: typer.Context, *, call: GivenOptions) -> None:
     state.emit(made.to_json(), [made.place], [made.place])
 
 
-@options_of(call=CheckRecipeCall)
+@options_of(call="check_recipe")
 def recipe_check(context: typer.Context, *, call: GivenOptions) -> None:
     """Load a recipe, call its functions and report errors.
 

@@ -9,20 +9,16 @@ from typing import TYPE_CHECKING
 import typer
 
 import datasets_cli
-from datasets_cli.catalogue.selection import InstalledIds
 from datasets_cli.cli.parser.fields import GivenOptions, Limits, Yes, options_of
 from datasets_cli.cli.state import COUNTED, state_of
 from datasets_cli.cli.terminal import fitted, table
 from datasets_cli.core.quantities import human_bytes
-from datasets_cli.verbs.prune import PruneCall
-from datasets_cli.verbs.repair import RepairCall
-from datasets_cli.verbs.scan import ScanCall
 
 if TYPE_CHECKING:
     from datasets_cli.results import DiskUsage, FoundData, Leftover, RepairedDataset
 
 
-@options_of(call=RepairCall)
+@options_of(call="repair")
 def repair(context: typer.Context, *, call: GivenOptions, limit: Limits = None) -> None:
     """Verify installed datasets and reinstall damaged ones.
 
@@ -55,7 +51,7 @@ def _repaired(result: RepairedDataset) -> list[str]:
     return lines
 
 
-@options_of(call=PruneCall)
+@options_of(call="prune")
 def prune(context: typer.Context, *, call: GivenOptions, yes: Yes = False) -> None:
     """Delete leftovers of interrupted runs.
 
@@ -100,7 +96,7 @@ def _sum(leftovers: Sequence[Leftover], is_dry_run: bool) -> str:
     return f"{human_bytes(sum(each.size_bytes for each in due))} {word}, {len(due)} in all."
 
 
-@options_of(call=InstalledIds)
+@options_of(call="disk_usage")
 def du(context: typer.Context, *, call: GivenOptions) -> None:
     """Show the disk usage of each installed dataset and running work.
 
@@ -153,7 +149,7 @@ def _activity_lines(usage: DiskUsage, width: int | None) -> list[str]:
     return ["", *table(rows, width, (">LAST WRITTEN", ">OF")), ""] if rows else []
 
 
-@options_of(call=ScanCall)
+@options_of(call="scan")
 def scan(context: typer.Context, *, call: GivenOptions) -> None:
     """Find local files that can be installed without downloading.
 

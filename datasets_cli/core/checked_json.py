@@ -47,12 +47,13 @@ class FormEntry(NamedTuple):
 def entries_of(kind: type) -> tuple[FormEntry, ...]:
     """Return the entries of the JSON form of a dataclass."""
     names = getattr(kind, "JSON", "").split() or [field.name for field in fields(kind)]
-    parts = [_NAME.fullmatch(name) for name in names]
-    assert all(parts), names
-    return tuple(
-        FormEntry(name, path or name, bool(star), bool(null), bool(mark))
-        for star, name, path, null, mark in (each.groups("") for each in parts if each)
-    )
+    entries = []
+    for text in names:
+        parts = _NAME.fullmatch(text)
+        assert parts, text
+        star, name, path, null, mark = parts.groups("")
+        entries.append(FormEntry(name, path or name, bool(star), bool(null), bool(mark)))
+    return tuple(entries)
 
 
 def form_of(value: Any) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from datasets_cli.errors import (
     UsageError,
     by_reader,
 )
-from datasets_cli.install.options import InstalledDataset, InstallOptions
 from datasets_cli.store.cache_root import CacheRoot, folder_advice, has_manifest
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.commit import (
@@ -36,6 +35,7 @@ from datasets_cli.store.manifest import Manifest, read_manifest
 from datasets_cli.store.tables import remove_tables
 
 if TYPE_CHECKING:
+    from datasets_cli.install.options import InstallOptions
     from datasets_cli.store.arrays import DatasetArrays
 
 logger = logging.getLogger(__name__)
@@ -223,13 +223,6 @@ def check_owner(manifest: Manifest, id: str) -> None:
             found=manifest.id,
             advice=repair_advice(id),
         )
-
-
-def installed_dataset(root: CacheRoot, id: str, layout: str | None) -> InstalledDataset:
-    """Return an installed dataset, once it is undamaged and has the requested layout."""
-    manifest = read_sound_manifest_of(root.dataset(id), id)
-    check_layout_of(manifest, id, layout)
-    return InstalledDataset.of(root.dataset(id), manifest)
 
 
 def check_layout_of(manifest: Manifest, id: str, layout: str | None) -> None:

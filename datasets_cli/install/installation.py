@@ -31,11 +31,12 @@ from datasets_cli.errors import (
 from datasets_cli.formats.limits import raised_limits
 from datasets_cli.install.fetch import Room, distrust, needed_room, raw_file, resources_of
 from datasets_cli.install.find import (
+    check_layout_of,
     condition_of,
-    installed_dataset,
     installed_fallback,
     is_installed,
     is_installed_already,
+    read_sound_manifest_of,
     remove_raw,
 )
 from datasets_cli.install.options import InstalledDataset, InstallOptions, Plan
@@ -72,7 +73,7 @@ def install_dataset(
     install_options = install_options or InstallOptions()
     if is_installed_already(text, config, install_options):
         _note_installed(text, install_options, progress)
-        return installed_dataset(CacheRoot(config.root), text, install_options.layout)
+        return _installed(CacheRoot(config.root), text, install_options.layout)
     try:
         installation = Installation(config, install_options, http, progress, room)
         return installation.run(text, unless=unless)
@@ -80,6 +81,13 @@ def install_dataset(
         raise
     except OSError as error:
         raise system_error(error) from error
+
+
+def _installed(root: CacheRoot, id: str, layout: str | None) -> InstalledDataset:
+    """Return an installed dataset, once it is undamaged and has the requested layout."""
+    manifest = read_sound_manifest_of(root.dataset(id), id)
+    check_layout_of(manifest, id, layout)
+    return InstalledDataset.of(root.dataset(id), manifest)
 
 
 def _note_installed(id: str, install_options: InstallOptions, progress: Progress) -> None:
@@ -141,7 +149,7 @@ class Installation:
             self._progress(Note(f"{text} is {resolved.id}, its newest version"))
         if id := self._find_installed(resolved):
             _note_installed(id, self._install_options, self._progress)
-            return self._installed(id)
+            return _installed(root, id, self._install_options.layout)
         if not root.path.exists() and root.path != load_config().root:
             text = f"{root.path} does not exist: it is created as a new cache root"
             self._progress(Note(text))
@@ -149,7 +157,7 @@ class Installation:
         with locked(root.lock(resolved.id), resolved.id, timeout, self._progress):
             restore(root, resolved.id)
             if is_installed(root, resolved.id) and not force:
-                return self._installed(resolved.id)
+                return _installed(root, resolved.id, self._install_options.layout)
             if unless is not None and unless():
                 return self._other_copy(resolved.id)
             try:
@@ -158,14 +166,11 @@ class Installation:
                 # Without working locks another process may have installed it and swept our files.
                 if force or not is_installed(root, resolved.id):
                     raise
-                return self._installed(resolved.id)
-
-    def _installed(self, id: str) -> InstalledDataset:
-        return installed_dataset(self._root, id, self._install_options.layout)
+                return _installed(root, resolved.id, self._install_options.layout)
 
     def _other_copy(self, id: str) -> InstalledDataset:
         self._progress(Note(f"{id} was installed by another process; its copy is used"))
-        return installed_dataset(self._root, id, None)
+        return _installed(self._root, id, None)
 
     def _resolve(self, text: str) -> Resolved:
         return resolve(
@@ -233,10 +238,12 @@ class Installation:
             raise
         folder = root.dataset(resolved.id)
         is_ours = commit(root, staging, manifest, replace=options.force)
-        report_defects(folder, root, progress)
         if not options.keep_raw and options.source_folder is None:
             remove_raw(root, resolved.id)
-        return InstalledDataset.of(folder, manifest) if is_ours else self._other_copy(resolved.id)
+        if not is_ours:
+            return self._other_copy(resolved.id)
+        report_defects(folder, manifest, root, progress)
+        return InstalledDataset.of(folder, manifest)
 
     def _options_of(self, resolved: Resolved) -> InstallOptions:
         """Return the options; the source of a recipe that contains its files is its folder."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from datasets_cli.config import Config
 from datasets_cli.core.progress import Progress, silent
 from datasets_cli.errors import PartialFailure, RldsError
-from datasets_cli.install.find import installed_dataset, installed_id
+from datasets_cli.install.find import installed_id, read_sound_manifest_of
 from datasets_cli.install.options import FailedDataset, InstalledDataset
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.preprocessing.derived import DerivedDataset, derive
@@ -98,7 +98,7 @@ def _derive(
 ) -> DerivedDataset:
     # First, so no user code runs for a missing input.
     id = installed_id(task.input, config)
-    installed_dataset(CacheRoot(config.root), id, None)
+    read_sound_manifest_of(CacheRoot(config.root).dataset(id), id)
     return derive(
         id,
         load_function(task.fn, plan.folder) if isinstance(task.fn, str) else task.fn,

@@ -159,7 +159,8 @@ _FILE_ENDINGS = (
 )
 _ESCAPE = "~"
 
-_UNSAFE = frozenset('/<>:"|?*\\ %') | {chr(code) for code in (*range(32), 127)}
+# Percent-encoded in file names, as tensordict does.
+_ENCODED = {code: f"%{code:02X}" for code in (*map(ord, '/<>:"|?*\\ %'), *range(32), 127)}
 
 
 @dataclass(frozen=True)
@@ -295,7 +296,7 @@ def _is_escaped(name: str, depth: int, is_folder: bool) -> bool:
 @lru_cache(4096)
 def leaf_path(key: Key) -> str:
     """Return the path of a leaf's file without its ending, ``/`` between names."""
-    return "/".join(encode_name(name) for name in escape_key(key))
+    return "/".join(map(encode_name, escape_key(key)))
 
 
 @contextmanager
@@ -317,4 +318,4 @@ def encode_name(name: str) -> str:
     """Return the file name of one name of a key, percent-encoded like in tensordict."""
     if name in (".", ".."):
         return "%2E" * len(name)
-    return "".join(f"%{ord(char):02X}" if char in _UNSAFE else char for char in name)
+    return name.translate(_ENCODED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 HTML = (b"<!doctype", b"<html")
 CHUNK_BYTES = 1 << 20
 HEAD_BYTES = 512
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 NoSuchData = Callable[[int, bytes], str | None]
@@ -146,7 +148,7 @@ class Resource(JsonForm):
             )
         # JSON can contain half of a surrogate pair, which cannot be encoded.
         size = max(len(part.encode("utf-8", "surrogatepass")) for part in parts)
-        if size > MAX_NAME_BYTES or any("\ud800" <= letter <= "\udfff" for letter in self.filename):
+        if size > MAX_NAME_BYTES or _SURROGATE.search(self.filename):
             raise IntegrityError(
                 f"The file name {self.filename!r} is not valid: expected up to {MAX_NAME_BYTES} "
                 f"bytes between two slashes, found {size}.",

@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from datasets_cli.cli.commands import Rlds
-from datasets_cli.cli.parser.fields import GivenOptions, options_of
+from datasets_cli.cli.parser.fields import GivenOptions, kinds_of, options_of, with_options
 
 ENTRIES = {name: each for group in Rlds.groups.values() for name, each in group.items()}
 
@@ -43,6 +43,7 @@ def called(*arguments: str) -> dict[str, Any]:
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
     @app.command()
+    @with_options
     @options_of(drawing=Drawing, place=Place)
     def draw(
         *,
@@ -70,7 +71,7 @@ def test_a_command_declares_no_option_that_its_verb_declares() -> None:
     twice = []
     for name, entry in ENTRIES.items():
         command: Any = entry.function()
-        declared = {each.name for kind in command.__kinds__.values() for each in fields(kind)}
+        declared = {each.name for kind in kinds_of(command).values() for each in fields(kind)}
         twice += [f"{name}: {option}" for option in declared & {*own_parameters(command)}]
     assert len(ENTRIES) > 14 and not twice
 
@@ -84,7 +85,7 @@ def test_the_help_of_every_option_is_a_sentence(name: str) -> None:
 
 def own_parameters(command: Any) -> list[str]:
     """Return the parameters of a command that are not fields of a dataclass."""
-    return [*inspect.signature(command.__wrapped__).parameters]
+    return [*inspect.signature(command).parameters]
 
 
 def test_a_value_of_the_wrong_type_is_rejected() -> None:

@@ -181,11 +181,8 @@ class EmptyTexts:
 
 def _floats(about: About, *roots: Key) -> frozenset[Key]:
     """Return the columns of floating-point numbers below some keys."""
-    return frozenset(
-        each.key
-        for each in about.columns
-        if each.dtype.startswith("float") and any(each.key[: len(root)] == root for root in roots)
-    )
+    floats = [each.key for each in about.columns if each.dtype.startswith("float")]
+    return frozenset(key for root in roots for key in floats if key[: len(root)] == root)
 
 
 def _frozen(about: About) -> Frozen | None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -46,15 +46,15 @@ class About:
     has_empty_text: bool = False
     _shared: dict[Callable[[About], Any], Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def keys(self) -> frozenset[Key]:
         """The keys of all columns."""
         return frozenset(column.key for column in self.columns)
 
     def has_number(self, key: Key) -> bool:
         """Return whether a row has one int64 of this key."""
-        columns = (each for each in self.columns if each.key == key and each.dtype == "int64")
-        return any(math.prod(each.shape) == 1 for each in columns)
+        columns = [each for each in self.columns if each.key == key and each.dtype == "int64"]
+        return bool(columns) and math.prod(columns[0].shape) == 1
 
     def stated(self, *names: str) -> np.ndarray:
         """Return the numbers below some names of the metadata ``[n]``; none where others are."""
@@ -160,7 +160,7 @@ def rule(
 ) -> Rule:
     """Return the rule of this name, described in ``rules.tsv``."""
     entry: dict[str, Any] = {**_table()[name], "begin": begin, "conclude": conclude}
-    errata = tuple(int(number) for number in entry["errata"].split(",") if number)
+    errata = tuple(map(int, filter(None, entry["errata"].split(","))))
     return Rule(**{**entry, "version": int(entry["version"]), "errata": errata})
 
 

@@ -13,7 +13,7 @@ from datasets_cli.audit.rules.rows import AuditedRows
 from datasets_cli.audit.rules.rule import About, RowNumbers, Rule, rule
 from datasets_cli.schema.columns import Key, show_key
 
-QUANTILES = frozenset(f"q{share:02}" for share in range(1, 100))
+QUANTILES = {f"q{share:02}" for share in range(1, 100)}
 NAMES = QUANTILES | {"min", "max"}
 STATISTICS = "stats"
 """Of metadata: by the column's name ``min``, ``max`` and quantiles ``q01`` to ``q99``."""

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import typer
 from typer.core import CompletionItem, TyperCommand, TyperGroup  # type: ignore[attr-defined]
 
-from datasets_cli.cli.parser.fields import convert_lazily
+from datasets_cli.cli.parser.fields import convert_lazily, with_options
 from datasets_cli.errors import RldsError, UsageError, arguments_named
 
 
@@ -212,7 +212,7 @@ class CommandEntry:
             add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
         )
         epilog = textwrap.dedent(examples)
-        alone.command(name, cls=Command, help=about, epilog=epilog)(function)
+        alone.command(name, cls=Command, help=about, epilog=epilog)(with_options(function))
         return typer.main.get_command(alone)
 
 

@@ -3,11 +3,12 @@
 Typer gives every value to pydantic, also text that stays text and options that are not given, and
 to import pydantic takes as long as the rest of ``rlds list``.
 
-    @options_of(call=VerifyCall)
+    @options_of(call="verify")
     def verify(context: typer.Context, *, call: GivenOptions) -> None: ...
 
-The command has an option for each field whose values can be typed, and ``call`` is a dict of the
-options in the command line. The metadata of a field describes its option:
+The command has an option for each field of the arguments of ``datasets_cli.verify`` whose values
+can be typed, and ``call`` is a dict of the options in the command line. The verb is imported when
+the command runs. The metadata of a field describes its option:
 
     help       the sentence that the help shows; every option has one
     default    the default that the help shows instead of the field's own; "" shows none
@@ -33,6 +34,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
+import datasets_cli
 from datasets_cli.cli.parser import completion
 from datasets_cli.core.options import hints_of, parameters_of
 from datasets_cli.errors import UsageError
@@ -84,34 +86,52 @@ def convert_lazily(parameters: list[Any]) -> list[Any]:
 GivenOptions = dict[str, Any]
 """The options in a command line, by the names of their fields."""
 
+Body = Callable[..., None]
+"""The function of a command."""
+
 METAVARS: dict[Any, str] = {int: "N", float: "NUMBER", str: "TEXT", list[str]: "TEXT"}
 
 ID_COMPLETIONS = ("known_ids", "installed_ids")
 """The kinds of ids for which ``-`` reads ids from stdin, one a line."""
 
 
-def options_of(**kinds: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that turns the fields of dataclasses into options of a command."""
+def options_of(**kinds: str | type) -> Callable[[Body], Body]:
+    """Return a decorator that names the verbs, or dataclasses, whose fields are options."""
 
-    def decorate(body: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(body, eval_str=True).parameters
-        parameters: list[inspect.Parameter] = []
-        for name, parameter in own.items():
-            kind = kinds.get(name)
-            parameters += [parameter] if kind is None else _parameters(kind)
-
-        @functools.wraps(body)
-        def command(**arguments: Any) -> None:
-            options = {name: _given_options(kind, arguments) for name, kind in kinds.items()}
-            own_arguments = {name: value for name, value in arguments.items() if name in own}
-            body(**own_arguments, **options)
-
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {each.name: each.annotation for each in parameters}
-        command.__kinds__ = kinds  # type: ignore[attr-defined]
-        return command
+    def decorate(body: Body) -> Body:
+        body.__kinds__ = kinds  # type: ignore[attr-defined]
+        return body
 
     return decorate
+
+
+def kinds_of(body: Body) -> dict[str, type]:
+    """Return the dataclasses whose fields are options of a command, by its arguments."""
+    named: dict[str, str | type] = body.__kinds__  # type: ignore[attr-defined]
+    return {
+        name: getattr(datasets_cli, kind).__taken__ if isinstance(kind, str) else kind
+        for name, kind in named.items()
+    }
+
+
+def with_options(body: Body) -> Body:
+    """Return a command with a parameter for each of its options."""
+    kinds = kinds_of(body)
+    own = inspect.signature(body, eval_str=True).parameters
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in own.items():
+        kind = kinds.get(name)
+        parameters += [parameter] if kind is None else _parameters(kind)
+
+    @functools.wraps(body)
+    def command(**arguments: Any) -> None:
+        options = {name: _given_options(kind, arguments) for name, kind in kinds.items()}
+        own_arguments = {name: value for name, value in arguments.items() if name in own}
+        body(**own_arguments, **options)
+
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command
 
 
 def _given_options(kind: type, arguments: GivenOptions) -> GivenOptions:
