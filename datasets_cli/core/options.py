@@ -145,7 +145,8 @@ def _checked_fields(kind: type) -> list[tuple[str, tuple[type, ...]]]:
     for name, hint in hints_of(kind).items():
         several = isinstance(hint, UnionType) or get_origin(hint) is Union
         kinds = tuple(get_origin(each) or each for each in (get_args(hint) if several else (hint,)))
-        if all(each in KINDS or getattr(each, "_is_runtime_protocol", False) for each in kinds):
+        others = {*kinds} - KINDS.keys()
+        if all(getattr(each, "_is_runtime_protocol", False) for each in others):
             checked.append((name, kinds))
     return checked
 

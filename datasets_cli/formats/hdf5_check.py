@@ -238,9 +238,10 @@ def _check_dataset(item: h5py.h5d.DatasetID, path: str, chunks: set[tuple[int, i
         # HDF5 decompresses a whole chunk, and lists all chunks of a read.
         chunk = made.get_chunk()
         size = math.prod(chunk) * item.get_type().get_size()
-        check_limit("table_bytes", size, f"a chunk of {_short(path)}")
+        shown = _short(path)
+        check_limit("table_bytes", size, f"a chunk of {shown}")
         list_bytes = chunks_beside(item.shape, chunk) * CHUNK_BYTES
-        check_limit("row_bytes", list_bytes, f"the list of the chunks of a row of {_short(path)}")
+        check_limit("row_bytes", list_bytes, f"the list of the chunks of a row of {shown}")
         _check_filters(made, path, chunks)
 
 

@@ -50,7 +50,8 @@ def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool 
             )
     finally:
         sweep(staging)
-    discard(root, trash, manifest)
+    if replace:
+        discard(root, trash, manifest)
     return is_committed
 
 

@@ -11,7 +11,6 @@ from datasets_cli.audit.rules.rows import AuditedRows
 from datasets_cli.audit.rules.rule import About, RowNumbers, Rule, rule
 from datasets_cli.core.quantities import counted
 from datasets_cli.schema.columns import REWARD, Key, show_key
-from datasets_cli.store.layouts.records import is_frame
 
 MOTION = 1e-3
 """The largest change of a number of an observation at rest, in its own unit."""
@@ -192,8 +191,7 @@ def _frozen(about: About) -> Frozen | None:
 
 
 def _idle(about: About) -> IdleSteps | None:
-    is_seen = {e.key for e in about.columns if e.row_bytes and not is_frame(e.dtype, e.shape)}
-    keys = _floats(about, ("observation",)) & is_seen
+    keys = _floats(about, ("observation",)) & {e.key for e in about.columns if e.row_bytes}
     return IdleSteps(keys) if keys else None
 
 
@@ -205,9 +203,8 @@ def _constant(about: About) -> ConstantActions | None:
 def _zeros(about: About) -> ZeroRows | None:
     keys = _floats(about, ("observation",))
     others = [each for each in about.columns if each.key[0] == "observation"]
-    is_whole = len(keys) == len(others) and not any(is_frame(e.dtype, e.shape) for e in others)
     width = sum(int(np.prod(each.shape)) for each in others)
-    return ZeroRows(keys) if keys and is_whole and width > 1 else None
+    return ZeroRows(keys) if keys and len(keys) == len(others) and width > 1 else None
 
 
 def _not_finite(about: About) -> NotFinite | None:
