@@ -256,8 +256,6 @@ SOURCES = [
     Wrong("download d4rl/door-human-v0 --source {url}missing", 6, "or --source DIR|URL"),
     Wrong("download d4rl/door-human-v0 --source {url}closed", 6, "or --source DIR|URL"),
     Wrong("download d4rl/door-human-v0 --source {url}page", 4, "--mirror or --source"),
-    Wrong("download minari/my/door-v0 --source sources/door", 2, "To install those instead"),
-    Wrong("download demo/iris --source sources/empty", 2, "rlds download --force demo/iris"),
     Wrong("download openml/62 --source sources/iris", 4, "found 61. Check --source"),
     Wrong("download minari/D4RL/pen/human-v2 --source sources/minari", 4, "Check --source"),
     Wrong("download atari_dqn/Pong/5 --source sources/pong", 4, "--checkpoints 0:3"),

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config
 from datasets_cli.core.progress import silent
@@ -104,33 +103,6 @@ def test_the_failure_of_a_source_with_a_secret_shows_none(
     out, err = capsys.readouterr()
     assert_kept(config, out, err, logged.text)
     assert f"{origin.url}f/main_data.hdf5" in err
-
-
-def test_a_comparison_with_a_source_with_a_secret_shows_none(
-    origin: Origin, config: Config, capsys: Capture, logged: pytest.LogCaptureFixture
-) -> None:
-    assert main(["download", ID, "--source", str(FILES)]) == 0
-    assert main(["download", ID, "--source", f"{secret(closed_port_url())}{TOKEN}"]) == 0
-    origin.put(f"f/{NAMES[0]}{TOKEN}", b"other")
-    assert main(["download", ID, "--source", f"{secret(origin.url)}f{TOKEN}"]) == 2
-    out, err = capsys.readouterr()
-    assert_kept(config, out, err, logged.text)
-    assert "without a comparison" in logged.text and "has other files" in err
-
-
-def test_a_source_with_a_secret_is_known_again_by_its_validator(
-    origin: Origin, config: Config
-) -> None:
-    source = f"{secret(origin.url)}f{TOKEN}"
-    for name in NAMES:
-        data = (FILES / name).read_bytes()
-        origin.put(f"f/{name}{TOKEN}", data, etag='"1"')
-    datasets_cli.download(ID, source=source, progress=silent)
-    origin.put(f"f/{NAMES[1]}{TOKEN}", data.replace(b"0", b"1"), etag='"1"')
-    datasets_cli.download(ID, source=source, progress=silent)
-    origin.put(f"f/{NAMES[1]}{TOKEN}", data.replace(b"0", b"1"), etag='"2"')
-    with pytest.raises(UsageError, match=r"metadata\.json has sha256"):
-        datasets_cli.download(ID, source=source, progress=silent)
 
 
 @pytest.mark.parametrize(
