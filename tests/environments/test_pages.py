@@ -16,15 +16,12 @@ from datasets_cli import (
     GymEnv,
     LazyMemmapStorage,
     LazyTensorStorage,
-    ParallelEnv,
     RandomPolicy,
     ReplayBuffer,
     SliceSampler,
 )
 from datasets_cli.environments import SerialEnv
-from datasets_cli.torchrl import MultiaSyncDataCollector, MultiSyncDataCollector, SyncDataCollector
-from tests.support.interpreters import preloaded
-from tests.support.paths import PROJECT
+from datasets_cli.torchrl import SyncDataCollector
 
 
 def make_env() -> GymEnv:
@@ -134,41 +131,3 @@ def test_slices_of_several_environments_over_batches() -> None:
     # Not on the page with SerialEnv: the same lanes as ParallelEnv's, without its processes.
     collector = SyncDataCollector(SerialEnv(4, make_env), frames_per_batch=200, total_frames=-1)
     fill(memory_of(300, 2), collector, num_batches=6)
-
-
-def slices_of_several_processes() -> None:
-    """Run the examples whose environments or collectors are processes; the buffers are rings."""
-    N, policy = 200, None  # noqa: N806
-    # Batched environments: a multi-dim buffer is required
-    env = ParallelEnv(4, make_env)
-    collector = SyncDataCollector(env, policy, frames_per_batch=N, total_frames=-1)
-    fill(memory_of(N, 2), collector, 1)
-    # MultiSyncDataCollector + regular env: behaves like a ParallelEnv if cat_results="stack"
-    collector = MultiSyncDataCollector(
-        [make_env] * 4,
-        policy,
-        frames_per_batch=N,
-        total_frames=-1,
-        cat_results="stack",
-    )
-    fill(memory_of(300, 2), collector)
-    # MultiSyncDataCollector + parallel env: the ndim must be adapted accordingly
-    collector = MultiSyncDataCollector(
-        [ParallelEnv(2, make_env)] * 4,
-        policy,
-        frames_per_batch=N,
-        total_frames=-1,
-        cat_results="stack",
-    )
-    fill(memory_of(320, 3), collector)
-    # First come first served: rows of one environment after those of another
-    collector = MultiaSyncDataCollector([make_env] * 2, policy, frames_per_batch=50)
-    fill(memory_of(120, 1), collector, 6)
-    print("all four")
-
-
-@pytest.mark.slow  # collectors/test_processes.py is faster
-def test_slices_of_several_processes() -> None:
-    code = "from tests.environments import test_pages as page; page.slices_of_several_processes()"
-    done = preloaded("-c", code, folder=PROJECT)
-    assert done.stdout.splitlines()[-1:] == ["all four"], done.stderr

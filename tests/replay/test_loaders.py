@@ -1,4 +1,4 @@
-"""Several processes reading one dataset: shares, streams, loaders, small pickles."""
+"""Torch's loaders over buffers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
 from torch.utils.data._utils.worker import WorkerInfo
 from torch.utils.data.distributed import DistributedSampler as TorchSampler
 
@@ -26,13 +25,17 @@ from datasets_cli import (
     SamplerWithoutReplacement,
     SliceSampler,
 )
-from datasets_cli.errors import OutOfRange, WrongSize
+from datasets_cli.errors import OutOfRange, UsageError, WrongSize
 from datasets_cli.replay import loaders
-from datasets_cli.replay.loaders import whole_batch
+from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.samplers import epochs
 from datasets_cli.replay.samplers import rows as distributed
 from tests.support.interpreters import Python
+from tests.support.refusals import refused
 from tests.support.trajectory_rows import TrajectoryRows
+
+# Several processes reading one dataset: shares, streams, loaders, small pickles.
+
 
 UNUSED = torch.Generator()
 
@@ -83,9 +86,8 @@ def test_an_epoch_is_resumed_by_another_number_of_ranks() -> None:
 
 
 def test_a_rank_that_does_not_exist_or_gets_nothing_is_refused() -> None:
-    with pytest.raises(OutOfRange) as rank:
+    with refused(OutOfRange, argument="rank", found=2):
         DistributedSampler(2, 2)
-    assert (rank.value.argument, rank.value.found) == ("rank", 2)
     with pytest.raises(WrongSize):
         DistributedSampler(4, 0, drop_last=True).sample(TrajectoryRows([3]), 1, UNUSED)
 
@@ -168,19 +170,6 @@ def test_an_epoch_is_shared_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert order.call_count == 1
 
 
-def test_an_epoch_begins_anew_where_rows_were_added_or_lost() -> None:
-    sampler = DistributedSampler(1, 0, shuffle=False)
-    sampler.sample(TrajectoryRows([10]), 4, UNUSED)
-    assert epoch(sampler, 3) == [0, 1, 2]
-
-
-def test_a_loader_with_a_sampler_of_its_own_gets_batches(door: str) -> None:
-    replay = ExperienceReplay(door)
-    loader: Any = DataLoader(replay, batch_size=64, shuffle=True, collate_fn=whole_batch)  # type: ignore[arg-type]
-    batch = next(iter(loader))
-    assert batch.shape == (64,) and batch["observation"].shape == (64, 39)
-
-
 @pytest.mark.parametrize(
     "sampler", [RandomSampler(), SamplerWithoutReplacement(), SliceSampler(num_slices=4)]
 )
@@ -224,3 +213,43 @@ def test_a_script_without_a_guard_loads_with_workers(
     done = python("script.py", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n") == ["the script begins", *["batch 8"] * 4, ""]
+
+
+# Whole numbers: what passes for one, and what is said of anything else.
+
+
+@pytest.mark.parametrize("value", [3, np.int16(3), np.uint64(3), torch.tensor(3), np.array(3)])
+def test_what_is_as_good_as_an_int_becomes_one(value: Any) -> None:
+    number = whole_number("length", value, 3)
+    assert number == 3
+    assert type(number) is int
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (0, "0"),
+        (np.int8(-1), "-1"),
+        ("10", "str '10'"),
+        (2.0, "float 2.0"),
+        (True, "bool True"),
+        (np.bool_(True), "bool"),
+        (np.float32(2), "float32"),
+        (None, "NoneType None"),
+        (torch.tensor(2.0), "Tensor tensor(2.)"),
+        (torch.tensor([2, 3]), "Tensor tensor([2, 3])"),
+        ("1" * 10_000, "str '111"),
+    ],
+)
+def test_anything_else_is_refused_in_one_short_sentence(value: Any, found: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        whole_number("max_size", value, 1)
+    message = str(caught.value)
+    assert message.startswith(f"max_size must be a whole number from 1 on, not {found}")
+    assert len(message) < 120
+
+
+def test_without_a_limit_a_number_may_be_negative() -> None:
+    assert whole_number("seed", -7) == -7
+    with pytest.raises(UsageError, match="seed must be a whole number, not str 'x'"):
+        whole_number("seed", "x")

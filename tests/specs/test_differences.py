@@ -1,7 +1,8 @@
-"""Where specs differ from TorchRL 0.14.1's, each by what both do."""
+"""Differences of specs: as values, as JSON, as checks of an environment."""
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from typing import Any
@@ -9,12 +10,33 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tensordict import TensorDict
 
 import datasets_cli as ours
-from datasets_cli import UsageError
-from datasets_cli.errors import NotWritable, WrongRows, WrongSize
-from tests.support.spec_pairs import Made
+from datasets_cli import (
+    Bounded,
+    Categorical,
+    Composite,
+    MultiCategorical,
+    MultiOneHot,
+    NonTensor,
+    OneHot,
+    Unbounded,
+    UsageError,
+    check_env_specs,
+    spec_from_json,
+    spec_to_json,
+)
+from datasets_cli.errors import NotWritable, Unsupported, WrongRows, WrongSize
+from datasets_cli.specs import TensorSpec
+from datasets_cli.specs.leaf import TextBox
+from tests.support.refusals import refused
+from tests.support.spec_pairs import Made, categorical, one_hot, specs
+
+# Where specs differ from TorchRL 0.14.1's, each by what both do.
+
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -90,9 +112,8 @@ def test_projecting_a_tensordict_leaves_it_as_it_is() -> None:
 def test_a_number_outside_the_categories_is_not_encoded(value: float) -> None:
     assert theirs.Categorical(3).encode(value).dtype == torch.int64
     for spec in (ours.Categorical(3), ours.OneHot(3), ours.specs.Binary(1)):
-        with pytest.raises(UsageError) as raised:
+        with refused(UsageError, found=value):
             spec.encode(value)
-        assert raised.value.found == value
 
 
 def test_encoded_values_are_copies_of_the_shape() -> None:
@@ -102,18 +123,16 @@ def test_encoded_values_are_copies_of_the_shape() -> None:
     array += 1
     assert (mine.sum(), other.sum()) == (0, 6)
     assert spec.theirs.encode(array.T).shape == (2, 3)  # rows and columns in another order
-    with pytest.raises(WrongRows) as raised:
+    with refused(WrongRows, expected=(2, 3), found=(3, 2)):
         spec.ours.encode(array.T)
-    assert (raised.value.expected, raised.value.found) == ((2, 3), (3, 2))
 
 
 @pytest.mark.parametrize("value", [300, -1, 2.5])
 def test_values_that_the_dtype_cannot_represent_are_not_encoded(value: float) -> None:
     frames = Made("Bounded", {"low": 0, "high": 255, "shape": (1,), "dtype": torch.uint8})
     assert frames.theirs.encode(np.array([value])).item() != value
-    with pytest.raises(UsageError) as raised:
+    with refused(UsageError, expected=torch.uint8, found=[value]):
         frames.ours.encode([value])
-    assert (raised.value.expected, raised.value.found) == (torch.uint8, [value])
 
 
 def test_values_beyond_the_dtype_are_projected_to_its_bounds() -> None:
@@ -166,9 +185,8 @@ def test_specs_of_other_classes_are_not_equal() -> None:
 
 def test_stacking_specs_that_differ_is_refused() -> None:
     assert type(torch.stack([theirs.OneHot(2), theirs.OneHot(3)])).__name__ == "Stacked"
-    with pytest.raises(UsageError) as raised:
+    with refused(UsageError, expected=ours.OneHot(2), found=ours.OneHot(3)):
         torch.stack([ours.OneHot(2), ours.OneHot(3)])
-    assert (raised.value.expected, raised.value.found) == (ours.OneHot(2), ours.OneHot(3))
 
 
 def test_ones_of_a_composite_are_of_its_element_types() -> None:
@@ -280,3 +298,212 @@ def test_specs_that_only_torchrl_accepts_are_refused() -> None:
         assert made.theirs is not None
         with pytest.raises(UsageError):
             _ = made.ours
+
+
+# check_env_specs on an environment of two steps, each entry of which may be wrong.
+
+
+FLAG = Categorical(2, (1,), dtype=torch.bool)
+
+
+class Environment:
+    """Gives what its specs draw, but for the entries that are replaced."""
+
+    def __init__(self, replaced: dict[Any, Any] | None = None, batch: tuple[int, ...] = ()) -> None:
+        self.replaced = replaced or {}
+        self.batch = torch.Size(batch)
+        observation = Composite({"position": Bounded(-1, 1, (2,)), "arm": {"angle": Unbounded()}})
+        flags = Composite(done=FLAG, terminated=FLAG, truncated=FLAG)
+        self.observation_spec = observation.expand(self.batch)
+        self.done_spec = flags.expand(self.batch)
+        self.action_spec = OneHot(3).expand((*self.batch, 3))
+        self.reward_spec = Unbounded((*self.batch, 1))
+        self.seed: int | None = None
+
+    def set_seed(self, seed: int) -> None:
+        self.seed = seed
+
+    def rollout(self, max_steps: int) -> TensorDict:
+        steps = torch.stack([self.step() for _ in range(max_steps)], len(self.batch))
+        for key, value in self.replaced.items():
+            steps[key] = value
+        return steps
+
+    def step(self) -> TensorDict:
+        after = self.observation_spec.rand().update(self.done_spec.rand())
+        before = self.observation_spec.rand().update(self.done_spec.rand())
+        after["reward"] = self.reward_spec.rand()
+        return before.update({"action": self.action_spec.rand(), "next": after})
+
+
+@pytest.mark.parametrize("batch", [(), (4,)])
+def test_an_environment_that_keeps_to_its_specs_passes(batch: tuple[int, ...]) -> None:
+    environment = Environment(batch=batch)
+    check_env_specs(environment, seed=3)
+    assert environment.seed == 3
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "step", "expected"),
+    [
+        (("next", "reward"), torch.zeros(3), 0, (1,)),
+        (("arm", "angle"), torch.zeros(3, 1).double(), 0, torch.float32),
+        (("position",), torch.tensor([[0, 0], [0, 9.0], [0, 0]]), 1, Bounded(-1, 1, (2,))),
+        (("action",), torch.zeros(3, 3, dtype=torch.bool), 0, OneHot(3)),
+    ],
+)
+def test_an_entry_that_does_not_is_named(
+    key: tuple[str, ...], value: torch.Tensor, step: int, expected: object
+) -> None:
+    with pytest.raises(WrongRows) as raised:
+        check_env_specs(Environment({key: value}))
+    error = raised.value
+    assert (error.key, error.row, error.expected) == (key, step, expected)
+    assert str(error).startswith(f"{'.'.join(key)} of step {step} ")
+
+
+def test_an_entry_without_a_spec_is_named() -> None:
+    with pytest.raises(WrongRows) as raised:
+        check_env_specs(Environment({"extra": torch.zeros(3)}))
+    assert raised.value.key == ("extra",) and raised.value.row is None
+
+
+def test_a_missing_entry_is_named() -> None:
+    environment = Environment()
+    environment.observation_spec["velocity"] = Unbounded()
+    environment.step = Environment().step  # type: ignore[method-assign]
+    with refused(WrongRows, key=("next", "velocity")):
+        check_env_specs(environment)
+
+
+def test_another_dtype_passes_without_check_dtype() -> None:
+    environment = Environment({("arm", "angle"): torch.zeros(3, 1).double()})
+    check_env_specs(environment, check_dtype=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("return_contiguous", False),
+        ("tensordict", TensorDict({})),
+        ("break_when_any_done", False),
+    ],
+)
+def test_steps_that_are_not_stacked_are_refused(name: str, value: Any) -> None:
+    with refused(Unsupported, argument=name, found=value):
+        check_env_specs(Environment(), **{name: value})
+
+
+def test_a_value_that_is_not_an_environment_is_refused() -> None:
+    with refused(UsageError, argument="env", found=OneHot(2)):
+        check_env_specs(OneHot(2))
+
+
+def test_an_environment_of_torchrl_passes() -> None:
+    from torchrl.envs import GymEnv
+
+    check_env_specs(GymEnv("CartPole-v1"), seed=0)
+
+
+# Specs to JSON and back.
+
+
+def through_text(spec: TensorSpec) -> TensorSpec:
+    """Return a spec after strict JSON, which has no infinite numbers."""
+    return spec_from_json(json.loads(json.dumps(spec_to_json(spec), allow_nan=False)))
+
+
+@settings(max_examples=60)
+@given(st.one_of(specs(), categorical((), masks=True), one_hot((), masks=True)))
+def test_a_spec_comes_back_equal(made: Made) -> None:
+    found = through_text(made.ours)
+    assert found == made.ours
+    assert repr(found).count("\n") == repr(made.ours).count("\n")
+
+
+TEXT = TextBox(1, 9, frozenset('a"\n☃'))
+UNUSUAL = {
+    "infinite bounds": Bounded(torch.tensor([-math.inf, -0.0]), torch.tensor([0.1, math.inf])),
+    "all bounds infinite": Bounded(-math.inf, math.inf, (3,)),
+    "every float32": Bounded(-3.4028234663852886e38, 1e-45, (2,)),
+    "all of int64": Bounded(-(2**63), 2**63 - 1, (), dtype=torch.int64),
+    "of many shapes": Bounded(0, 1, (2, 3)).expand(4, 2, 3)[:, 0],
+    "numbers that differ": MultiCategorical([[2, 3], [4, 5]]),
+    "one number": MultiCategorical([2, 3])[0],
+    "masked numbers": MultiCategorical([2, 3], mask=torch.tensor([1, 0, 1, 1, 0])),
+    "masked vectors": MultiOneHot([2, 3], (4, 5), mask=torch.tensor([1, 0, 1, 1, 0])),
+    "text": NonTensor((), space=TEXT),
+    "a value": NonTensor((2,), example_data={"a": [1, None, "b"]}),
+    "bools": Bounded(False, True, (2,), dtype=torch.bool),
+    "no values": Bounded(0, 1, (0, 3)),
+    "half": Unbounded((2,), dtype=torch.bfloat16),
+    "nothing": Composite(shape=(3,)),
+    "a device": Composite(a=OneHot(3), device="cpu"),
+}
+
+
+def test_an_unusual_spec_comes_back_equal() -> None:
+    for name, spec in UNUSUAL.items():
+        found = through_text(spec)
+        assert found == spec, name
+        assert found.device == spec.device, name
+
+
+def test_the_sign_of_a_zero_comes_back() -> None:
+    found = through_text(Bounded(torch.tensor([-0.0, 0.0]), 1.0))
+    assert found.space.low.signbit().tolist() == [True, False]
+
+
+def test_a_spec_comes_back_on_another_device() -> None:
+    data = {**spec_to_json(Categorical(3))}
+    data["spec"]["device"] = "cuda:0"
+    assert spec_from_json(data, device="cpu") == Categorical(3)
+
+
+def test_the_values_are_these() -> None:
+    spec = Composite(action=OneHot(2, dtype=torch.int64), state=Bounded(-math.inf, 1, (2,)))
+    common = {"device": "cpu", "shape": [2]}
+    assert spec_to_json(spec) == {
+        "version": 1,
+        "spec": {
+            "type": "Composite",
+            "shape": [],
+            "device": None,
+            "specs": {
+                "action": {"type": "OneHot", "dtype": "int64", "n": 2, **common},
+                "state": {"type": "Bounded", "dtype": "float32", "low": "-inf", "high": 1.0}
+                | common,
+            },
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        {"version": 2},
+        {"version": 1},
+        {"version": 1, "spec": {"type": "OneHot"}},
+        {"version": 1, "spec": {"type": "os.system", "shape": [], "device": None, "dtype": "int8"}},
+        {"version": 1, "spec": {"type": "OneHot", "shape": [2], "device": "cpu", "dtype": "save"}},
+        {"version": 1, "spec": {"type": "Composite", "shape": [], "device": None, "specs": [1]}},
+    ],
+)
+def test_other_values_are_refused(data: Any) -> None:
+    with pytest.raises(UsageError):
+        spec_from_json(data)
+
+
+def test_a_newer_version_is_refused() -> None:
+    with pytest.raises(UsageError) as raised:
+        spec_from_json(spec_to_json(NonTensor(())) | {"version": 2})
+    error = raised.value
+    assert (error.argument, error.expected, error.found) == ("data", 1, 2)
+
+
+def test_an_example_that_is_not_json_is_refused() -> None:
+    example = object()
+    with pytest.raises(Unsupported) as raised:
+        spec_to_json(NonTensor((), example_data=example))
+    assert raised.value.found is example

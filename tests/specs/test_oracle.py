@@ -1,15 +1,42 @@
-"""Specs against TorchRL's of the same name and arguments; test_differences.py has what differs."""
+"""Specs beside TorchRL's and gymnasium's."""
 
 from __future__ import annotations
 
+import inspect
+import json
+import re
+import sys
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from gymnasium import Space, spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from minari.serialization import deserialize_space, serialize_space
+from tensordict import NonTensorData, TensorDict
 
+import datasets_cli as ours
+from datasets_cli import (
+    Bounded,
+    Categorical,
+    Composite,
+    MultiOneHot,
+    NonTensor,
+    OneHot,
+    UsageError,
+    spec_from_gymnasium,
+    spec_to_gymnasium,
+)
+from datasets_cli.errors import Unsupported
+from datasets_cli.specs import TensorSpec
+from datasets_cli.specs.gymnasium_spaces import build, describe
+from datasets_cli.specs.spec import INSTEAD
+from tests.support.paths import PROJECT
+from tests.support.refusals import refused
 from tests.support.spec_pairs import (
     Made,
     alike,
@@ -28,6 +55,9 @@ from tests.support.spec_pairs import (
     specs,
     without,
 )
+
+# Specs against TorchRL's of the same name and arguments; test_differences.py has what differs.
+
 
 quick = settings(max_examples=25)
 
@@ -184,3 +214,218 @@ def test_the_same_composites_are_equal(first: Made, second: Made) -> None:
 def test_the_values_are_listed_the_same(made: Made) -> None:
     assert made.ours.cardinality() == made.theirs.cardinality()
     assert same(made.ours.enumerate(), made.theirs.enumerate())
+
+
+# Specs from gymnasium's spaces and back.
+
+
+INFINITE = np.array([-np.inf, -1.0], np.float32)
+SPACES: dict[str, Space[Any]] = {
+    "box": spaces.Box(-1, 2, (3, 2), np.float64),
+    "partly infinite": spaces.Box(INFINITE, -INFINITE),
+    "infinite": spaces.Box(-np.inf, np.inf, (2,), np.float32),
+    "one number": spaces.Box(0, 1, (), np.float32),
+    "frames": spaces.Box(0, 255, (2, 2, 3), np.uint8),
+    "whole numbers": spaces.Box(-3, 9, (2,), np.int64),
+    "discrete": spaces.Discrete(5),
+    "discrete from 2": spaces.Discrete(5, start=2),
+    "discrete from -1": spaces.Discrete(3, start=-1),
+    "several": spaces.MultiDiscrete([2, 3, 4]),
+    "rows of several": spaces.MultiDiscrete([[2, 3], [4, 5]]),
+    "bits": spaces.MultiBinary(4),
+    "rows of bits": spaces.MultiBinary((2, 3)),
+    "text": spaces.Text(9, min_length=2, charset="abc☃"),
+    "dict": spaces.Dict(b=spaces.Discrete(2), a=spaces.Dict(c=spaces.Box(0, 1, (2,)))),
+    "tuple": spaces.Tuple((spaces.Discrete(2), spaces.Tuple((spaces.MultiBinary(2),)))),
+    "empty": spaces.Dict({}),
+}
+
+
+def value_of(spec: TensorSpec, sample: Any) -> Any:
+    """Return a sample of a space as a value of its spec."""
+    if isinstance(spec, Composite):
+        items = sample.items() if isinstance(sample, dict) else enumerate(sample)
+        return TensorDict({str(name): value_of(spec[str(name)], x) for name, x in items})
+    return spec.encode(sample)
+
+
+def sample_of(space: Space[Any], value: Any) -> Any:
+    """Return what ``to_numpy`` gives with tuples for the spaces that are tuples."""
+    if isinstance(space, spaces.Tuple):
+        return tuple(sample_of(item, value[str(n)]) for n, item in enumerate(space))
+    if isinstance(space, spaces.Dict):
+        return {name: sample_of(item, value[name]) for name, item in space.items()}
+    return value
+
+
+@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
+def test_a_space_and_its_spec_have_the_same_values(space: Space[Any]) -> None:
+    spec = spec_from_gymnasium(space)
+    assert spec_to_gymnasium(spec) == space
+    space.seed(0)
+    for _ in range(5):
+        assert spec.is_in(value_of(spec, space.sample()))
+        assert sample_of(space, spec.to_numpy(spec.rand())) in space
+    # As Minari describes it.
+    assert describe(space) == json.loads(serialize_space(space))
+    assert build(describe(space)) == space == deserialize_space(json.dumps(describe(space)))
+
+
+@pytest.mark.parametrize(
+    ("space", "spec"),
+    [
+        (spaces.Discrete(3), OneHot(3, dtype=torch.int64)),
+        (spaces.MultiDiscrete([2, 3]), MultiOneHot([2, 3], dtype=torch.int64)),
+    ],
+)
+def test_categories_become_vectors_with_one_hot(space: Space[Any], spec: TensorSpec) -> None:
+    assert spec_from_gymnasium(space, one_hot=True) == spec
+    assert spec_to_gymnasium(spec) == space
+    with refused(Unsupported, argument="one_hot", found=1):
+        spec_from_gymnasium(spaces.Discrete(3, start=1), one_hot=True)
+
+
+def test_a_multi_discrete_space_with_a_start_is_a_bounded_spec() -> None:
+    spec = spec_from_gymnasium(spaces.MultiDiscrete([2, 3], start=[1, -1]))
+    assert spec == Bounded(torch.tensor([1, -1]), torch.tensor([2, 1]), dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Sequence(spaces.Discrete(2)),
+        spaces.Graph(spaces.Discrete(2), None),
+        spaces.OneOf([spaces.Discrete(2)]),
+        spaces.Box(0, 9, (2,), np.uint16),
+        spaces.Dict({"a": spaces.Dict({"b": spaces.Sequence(spaces.Discrete(2))})}),
+    ],
+    ids=str,
+)
+def test_a_space_without_an_equivalent_spec_is_refused(space: Space[Any]) -> None:
+    with refused(Unsupported, argument="dtype" if isinstance(space, spaces.Box) else "space"):
+        spec_from_gymnasium(space)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        NonTensor((), example_data=3),
+        NonTensor((2,), example_data="a"),
+        Categorical(2, mask=torch.tensor([True, False])),
+        Bounded(0, 1, (2,), dtype=torch.bfloat16),
+    ],
+    ids=str,
+)
+def test_a_spec_without_an_equivalent_space_is_refused(spec: TensorSpec) -> None:
+    with refused(Unsupported, argument="spec"):
+        spec_to_gymnasium(Composite(a=spec))
+
+
+def test_a_missing_gymnasium_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with refused(UsageError, advice="Run: pip install 'rlds-cli[collect]'"):
+        spec_to_gymnasium(Categorical(2))
+
+
+def test_text_is_checked_character_by_character() -> None:
+    spec = spec_from_gymnasium(spaces.Text(3, charset="ab"))
+    assert [spec.is_in(text) for text in ("ab", "abba", "", "ac", 3)] == [True, *[False] * 4]
+    assert spec.is_in(NonTensorData("ab"))
+    assert spec.is_in(spec.rand((2,)))
+    with pytest.raises(UsageError) as raised:
+        spec.project("xyz")
+    assert isinstance(spec, NonTensor)
+    assert (raised.value.expected, raised.value.found) == (spec.space, "xyz")
+
+
+# What classes of specs have in TorchRL, and the sentence of each name that is not here.
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from torchrl.data import tensor_specs as theirs
+
+SPECS = [
+    Made("Bounded", {"low": 0.0, "high": 1.0, "shape": (2,)}),
+    Made("Unbounded", {"shape": (2,)}),
+    Made("UnboundedContinuous", {"shape": (2,)}),
+    Made("UnboundedDiscrete", {"shape": (2,)}),
+    Made("Categorical", {"n": 3}),
+    Made("OneHot", {"n": 3}),
+    Made("MultiCategorical", {"nvec": [2, 3]}),
+    Made("MultiOneHot", {"nvec": [2, 3]}),
+    Made("Binary", {"n": 2}),
+    Made("NonTensor", {"shape": (2,)}),
+    Made("Composite", {"a": Made("Categorical", {"n": 2})}),
+]
+each_spec = pytest.mark.parametrize("made", SPECS, ids=lambda made: made.kind)
+
+
+def defaults(function: Any) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters.values()
+    return {each.name: each.default for each in parameters if each.default is not each.empty}
+
+
+def methods(made: Made) -> Iterator[tuple[str, Any]]:
+    """Give each public name of TorchRL's spec that is a method, with it."""
+    for name in dir(made.theirs):
+        method = inspect.getattr_static(type(made.theirs), name, None)
+        if name[0] != "_" and inspect.isfunction(method):
+            yield name, method
+
+
+@each_spec
+def test_every_keyword_is_taken_at_torchrls_default(made: Made) -> None:
+    words = defaults(getattr(theirs, made.kind).__init__)
+    assert len(words) >= 2
+    for word, default in words.items():
+        arguments = {word: default, **made.arguments}
+        assert Made(made.kind, arguments).ours == made.ours, word
+
+
+@each_spec
+def test_a_missing_attribute_of_torchrls_spec_names_the_alternative(made: Made) -> None:
+    public = [name for name in dir(type(made.theirs)) if re.match("[a-z]", name)]
+    lacking = {name for name in public if not hasattr(made.ours, name)}
+    assert len(public) > 30 and lacking <= INSTEAD.keys()
+    for name in lacking:
+        with pytest.raises(AttributeError, match=rf"has no attribute '{name}'\. [A-Zt].*\.$"):
+            getattr(made.ours, name)
+
+
+@each_spec
+def test_every_keyword_of_a_method_is_one_of_ours(made: Made) -> None:
+    for name, method in methods(made):
+        if hasattr(made.ours, name):
+            parameters = inspect.signature(getattr(made.ours, name)).parameters
+            takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+            assert takes_all or defaults(method).keys() <= parameters.keys(), name
+
+
+def test_the_page_lists_the_missing_attributes() -> None:
+    page = (PROJECT / "docs/specs.md").read_text(encoding="utf-8")
+    table = page.partition("## Missing attributes")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*`) \| (.*) \|$", table, re.MULTILINE)
+    listed = {name: said for names, said in rows for name in re.findall("`(.*?)`", names)}
+    assert {name: said.replace("`", "") for name, said in listed.items()} == INSTEAD
+
+
+WRONG: list[tuple[str, dict[str, Any]]] = [
+    ("Composite", {"data_cls": dict}),
+    ("Composite", {"step_mdp_static": True}),
+    ("Composite", {"batch_size": (2,), "shape": (2,)}),
+    ("Composite", {"names": ["time"]}),
+    ("NonTensor", {"batched": True}),
+    ("NonTensor", {"feature_dims": 1}),
+    ("MultiCategorical", {"nvec": [2], "remove_singleton": 3}),
+]
+
+
+@pytest.mark.parametrize(("kind", "arguments"), WRONG)
+def test_unsupported_arguments_of_specs_are_refused(kind: str, arguments: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        getattr(ours.specs, kind)(**arguments)
+
+
+def test_a_batch_size_is_the_shape() -> None:
+    assert ours.Composite(batch_size=(2,)).shape == (2,) == torch.zeros(2).shape

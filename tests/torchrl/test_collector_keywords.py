@@ -1,4 +1,4 @@
-"""Every keyword of TorchRL's collectors and environments is taken at its default."""
+"""Collectors: TorchRL's keywords, and TorchRL's collectors that fill our buffers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,26 @@ import pytest
 import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
+from torchrl.data import Composite, Unbounded
+from torchrl.envs import EnvBase
 
 import datasets_cli
-from datasets_cli import GymEnv, UsageError
+from datasets_cli import (
+    GymEnv,
+    LazyMemmapStorage,
+    LazyTensorStorage,
+    ReplayBuffer,
+    TensorDictReplayBuffer,
+    UsageError,
+)
 from datasets_cli.errors import Unsupported
 from datasets_cli.torchrl.keywords import KEYWORDS
 from tests.support import public_names
 from tests.support.paths import PROJECT
+from tests.support.refusals import refused
+
+# Every keyword of TorchRL's collectors and environments is taken at its default.
+
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -74,14 +87,13 @@ TABLES = (
 
 @pytest.mark.parametrize("name", TABLES)
 def test_what_is_asked_of_a_keyword_that_does_nothing_is_refused_and_on_the_page(name: str) -> None:
-    refused = {each for each, keyword in KEYWORDS[name].items() if keyword.advice}
+    unsupported = {each for each, keyword in KEYWORDS[name].items() if keyword.advice}
     section = PAGE.split("## Unsupported keywords")[1].split("\n## ")[0]
-    assert refused <= {*re.findall(r"`(\w+)`", section)}
+    assert unsupported <= {*re.findall(r"`(\w+)`", section)}
     ours: Any = public_names.find(name)
-    for keyword in sorted(refused):
-        with pytest.raises(Unsupported) as caught:
+    for keyword in sorted(unsupported):
+        with refused(Unsupported, argument=keyword):
             ours(**{keyword: object()})
-        assert caught.value.argument == keyword
 
 
 def test_a_policy_may_be_made_by_a_function() -> None:
@@ -128,3 +140,74 @@ def test_weights_are_named_by_keyword() -> None:
     assert torch.equal(module.weight, other.weight)
     with pytest.raises(UsageError, match="worker_ids"):
         collector.update_policy_weights_(newer, worker_ids=[0])
+
+
+# TorchRL's collectors of several processes, which write into a buffer of ours.
+
+
+with warnings.catch_warnings():  # TorchRL's modules use what TorchRL deprecates
+    warnings.simplefilter("ignore")
+    from torchrl.collectors import MultiAsyncCollector, MultiSyncCollector
+
+LENGTH, TOTAL_FRAMES = 7, 60
+
+
+class Counting(EnvBase):  # type: ignore[misc]
+    """Each step counts one up; a trajectory has seven."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_spec = Composite(step=Unbounded((1,), dtype=torch.int64))
+        self.action_spec = Unbounded((1,))
+        self.reward_spec = Unbounded((1,))
+        self.count = 0
+
+    def _reset(self, tensordict: Any = None, **_: Any) -> TensorDict:
+        self.count = 0
+        return TensorDict({"step": torch.zeros(1, dtype=torch.int64)}, [])
+
+    def _step(self, tensordict: TensorDict) -> TensorDict:
+        self.count += 1
+        done = torch.tensor([self.count == LENGTH])
+        following = {"step": torch.tensor([self.count]), "reward": torch.tensor([1.0 * self.count])}
+        return TensorDict(following | {"done": done, "terminated": done.clone()}, [])
+
+    def _set_seed(self, seed: int | None) -> None:
+        torch.manual_seed(seed or 0)
+
+
+@pytest.mark.filterwarnings("ignore")  # TorchRL's own
+@pytest.mark.parametrize(
+    ("collector", "kind"),
+    [
+        (MultiSyncCollector, LazyTensorStorage),
+        pytest.param(MultiAsyncCollector, LazyMemmapStorage, marks=pytest.mark.slow),
+    ],
+)
+def test_torchrls_collectors_fill_a_buffer_of_ours(
+    collector: Any, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not hasattr(ReplayBuffer, "_storage"):  # which the collector asks whether it has rows
+        monkeypatch.setattr(
+            ReplayBuffer, "_storage", property(lambda buffer: buffer.storage), raising=False
+        )
+    buffer = TensorDictReplayBuffer(storage=kind(40), batch_size=8)
+    filling = collector(
+        [Counting, Counting],
+        None,  # random actions
+        frames_per_batch=20,
+        total_frames=TOTAL_FRAMES,
+        replay_buffer=buffer,
+    )
+    try:
+        sizes = [len(buffer) for _ in filling]
+    finally:
+        filling.shutdown()
+    assert len(sizes) == 3 and sizes[-1] == len(buffer) == 40  # a ring that is full
+    assert buffer.shared and buffer.writer.write_count >= TOTAL_FRAMES
+    rows = buffer[:]
+    assert torch.equal(rows["next", "step"], rows["step"] + 1)
+    assert torch.equal(rows["next", "reward"], rows["next", "step"].float())
+    assert torch.equal(rows["next", "done"], rows["next", "step"] == LENGTH)
+    assert set(rows["step"].flatten().tolist()) == {*range(LENGTH)}
+    assert len(set(rows["collector", "traj_ids"].tolist())) > 4

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensordict import TensorDict
 
-from datasets_cli.errors import UsageError
 from tests.support.parity import ours, theirs
 
 pytestmark = [
@@ -194,35 +193,6 @@ def test_a_condition_says_of_itself_what_it_says_in_torchrl() -> None:
 
 
 # What TorchRL gets wrong
-
-
-def test_conditions_joined_by_and_lose_one_in_torchrl() -> None:
-    for make in (
-        lambda traj: (traj.length > 3) and (traj.reward.sum() > 0),
-        lambda traj: 3 < traj.length < 5,
-    ):
-        assert len(theirs.filter_trajectories(rollout([3, 4, 5]), make(theirs.traj))) > 1
-        with pytest.raises(UsageError):
-            make(ours.traj)
-
-
-def test_two_numbers_of_a_trajectory_are_always_in_order_in_torchrl() -> None:
-    rows = rollout([3, 1, 4])
-    found, wrong = (
-        rows_of(library.filter_trajectories(rows, library.traj.reward.max() > library.traj.length))
-        for library in (ours, theirs)
-    )
-    parts = [[0, 1, 2], [3], [4, 5, 6, 7]]
-    assert found == [part for part in parts if rows["next", "reward"][part].max() > len(part)]
-    assert wrong == parts != found
-
-
-def test_flags_have_no_any_and_all_in_torchrl_as_its_page_says() -> None:
-    rows = rollout([3, 1, 4], "flags")
-    with pytest.raises(AttributeError):
-        theirs.traj["next", "terminated"].any()
-    ended = ours.filter_trajectories(rows, ours.traj["next", "terminated"].any())
-    assert rows_of(ended) == [[0, 1, 2], [4, 5, 6, 7]]
 
 
 def test_a_list_that_began_again_is_not_in_the_order_of_time_in_torchrl() -> None:

@@ -94,19 +94,6 @@ def test_a_run_of_atari_is_iterated(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"Pong/5", "Krull/2"} <= set(AtariDQNExperienceReplay.available_datasets)
 
 
-@pytest.mark.usefixtures("atari")
-def test_slices_of_a_run_of_atari_are_groups_of_consecutive_rows(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    dataset = AtariDQNExperienceReplay("demo/pong", batch_size=128, slice_len=64)
-    for data in dataset:
-        print(data)
-        index = data.get("index")  # indices are in groups of consecutive values
-        break
-    assert printed(capsys.readouterr().out) == batch_of(128)
-    assert index.shape == (128,) and bool((index.view(2, 64).diff() == 1).all())
-
-
 def test_two_datasets_are_sampled_as_one(
     config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -133,33 +120,6 @@ def test_two_datasets_are_sampled_as_one(
     # The page's "metadata" of the parts names these.
     assert dataset[0].dataset_id == "atari_dqn/Pong/5~ckpt0-2"
     assert dataset[1].dataset_id == "atari_dqn/Asterix/5~ckpt0-2"
-
-
-@pytest.mark.usefixtures("atari")
-@pytest.mark.filterwarnings("ignore:mp_start_method:UserWarning")
-def test_every_argument_of_the_atari_page_is_taken() -> None:
-    dataset = AtariDQNExperienceReplay(
-        "demo/pong",
-        128,
-        root=None,
-        download=True,
-        sampler=None,
-        writer=None,
-        transform=None,
-        num_procs=0,
-        num_slices=2,
-        slice_len=None,
-        strict_len=True,
-        replacement=True,
-        mp_start_method="fork",
-        collate_fn=None,
-        pin_memory=False,
-        prefetch=2,
-    )
-    assert dataset.sample().shape == (128,)
-    methods = """add append_transform delete dumps empty extend insert_transform loads preprocess
-    register_load_hook register_save_hook sample set_sampler set_storage data_path data_path_root"""
-    assert [name for name in methods.split() if not hasattr(dataset, name)] == []
 
 
 NUMBERS = (

@@ -1,11 +1,9 @@
-"""Slices against TorchRL 0.14.1: the same ones can be drawn, and a batch of them looks the same.
-
-Storages are so small that every slice that can be drawn is, in some hundred draws. Where TorchRL
-draws what its own pages rule out, the test names the defect and shows what is right instead.
-"""
+"""Slices beside TorchRL's."""
 
 from __future__ import annotations
 
+import inspect
+import itertools
 from collections import Counter
 from itertools import pairwise
 from typing import Any
@@ -16,10 +14,19 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tensordict import TensorDict
 
-from datasets_cli.errors import UsageError
+from datasets_cli import ExperienceReplay, SliceSampler, TensorStorage
+from datasets_cli.errors import EmptyBuffer, UnknownKey, Unsupported, UsageError, WrongRows
+from datasets_cli.replay.samplers.protocol import Uniform
+from datasets_cli.replay.samplers.slices import Slices
+from datasets_cli.replay.trajectories.bounds import FROM_STORAGE, TrajectoryKeys
+from datasets_cli.torchrl.slice_samplers import SliceArguments, slices_of
 from tests.support.parity import form, ours, theirs
+from tests.support.refusals import refused
 from tests.support.torchrl_trees import trees  # noqa: F401
 from tests.support.trajectory_rows import TrajectoryRows
+
+# Slices against TorchRL 0.14.1: the same ones can be drawn, and a batch of them looks the same.
+
 
 DRAWS = 1400  # of at most 80 slices: each is missed once in 40 million times
 MARKS = [("next", "truncated"), ("next", "done"), ("next", "terminated"), "is_init"]
@@ -268,15 +275,6 @@ def test_a_padded_batch_has_a_mask_also_where_nothing_was_padded() -> None:
     assert leaves[MASK] == ((), torch.bool)
 
 
-def test_tensors_that_were_there_are_no_ring() -> None:
-    """Named defect: TorchRL glues the last trajectory, if it is not done, to the first."""
-    rows = rows_of([3, 4], "flags")
-    sampler = ours.SliceSampler(slice_len=2)
-    made = ours.TensorDictReplayBuffer(storage=ours.TensorStorage(rows), sampler=sampler)
-    starts = made.sample(2 * DRAWS)["number"].view(-1, 2)[:, 0]
-    assert starts.unique().tolist() == [0, 1, 3, 4, 5]
-
-
 def test_every_row_of_a_long_trajectory_can_begin_a_slice() -> None:
     """Named defect: TorchRL draws starts in float32, of which 2**25 rows have every second."""
     rows = TrajectoryRows([2**25])
@@ -284,12 +282,235 @@ def test_every_row_of_a_long_trajectory_can_begin_a_slice() -> None:
     assert bool((starts % 2 == 1).any())
 
 
-def test_a_batch_without_replacement_counts_only_trajectories_that_are_long_enough() -> None:
-    """Named defect: TorchRL counts the short ones too: its batches have fewer slices, or none."""
-    sampler = ours.SliceSamplerWithoutReplacement(slice_len=3)
-    storage = ours.LazyTensorStorage(30)
-    made = ours.TensorDictReplayBuffer(storage=storage, sampler=sampler, batch_size=6)
-    made.extend(rows_of([1, 5, 2, 3, 1, 9, 4]))
-    batches = [batch["episode"].view(-1, 3)[:, 0].tolist() for batch in made]
-    assert [len(batch) for batch in batches] == [2, 2]
-    assert sorted(batches[0] + batches[1]) == [1, 3, 5, 6]
+# The arguments of slice samplers: all of TorchRL's, and none that contradict each other.
+
+
+KINDS = ["SliceSampler", "SliceSamplerWithoutReplacement", "PrioritizedSliceSampler"]
+
+
+def sampler_of(kind: str, **arguments: Any) -> Any:
+    first = (100, 0.7, 0.5) if kind == "PrioritizedSliceSampler" else ()
+    return getattr(ours, kind)(*first, **arguments)
+
+
+def sliced(columns: dict[Any, Any], sampler: Any, storage: Any = None) -> Any:
+    rows = TensorDict({key: torch.as_tensor(column) for key, column in columns.items()})
+    rows.auto_batch_size_(1)
+    storage = storage or ours.LazyTensorStorage(len(rows))
+    made = ours.TensorDictReplayBuffer(storage=storage, sampler=sampler)
+    made.extend(rows)
+    return made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_argument_of_torchrl_is_taken(kind: str) -> None:
+    known = inspect.signature(getattr(theirs, kind).__init__).parameters
+    own = inspect.signature(getattr(ours, kind).__init__).parameters
+    assert known.keys() <= own.keys()
+    for name in known.keys() - {"self"}:
+        assert own[name].default == known[name].default, name
+
+
+def test_what_slice_samplers_share_has_the_same_default_in_each() -> None:
+    shared = inspect.signature(ours.SliceSampler).parameters
+    for kind in KINDS[1:]:
+        own = inspect.signature(getattr(ours, kind)).parameters
+        assert shared.items() <= own.items()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_marks_can_be_moved_and_left_out_later(kind: str) -> None:
+    sampler = sampler_of(kind, slice_len=3)
+    sampler.truncated_key = ("next", "cut")
+    made = sliced({"episode": [0] * 9}, sampler)
+    assert made.sample(3)["next", "cut"].view(-1).tolist() == [False, False, True]
+    sampler.truncated_key = None
+    assert "next" not in made.sample(3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hints_change_nothing(kind: str) -> None:
+    columns = {"episode": [0] * 9 + [1] * 9}
+    samplers = [
+        sampler_of(kind, slice_len=3),
+        sampler_of(kind, slice_len=3, compile={"fullgraph": True}, use_gpu=True, cache_values=True),
+    ]
+    found = []
+    for sampler in samplers:
+        torch.manual_seed(0)
+        found.append(sliced(columns, sampler).sample(6)["index"].tolist())
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_beginnings_are_marked_where_ends_are_not(kind: str) -> None:
+    """Named defect: TorchRL's prioritised sampler takes init_key and marks nothing."""
+    columns = {"episode": [0] * 9 + [1] * 9, ("a", "new"): (torch.arange(18) % 4 == 0).unsqueeze(1)}
+    sampler = sampler_of(kind, slice_len=5, truncated_key=None, init_key=("a", "new"))
+    batch = sliced(columns, sampler).sample(10)
+    is_first = torch.arange(10) % 5 == 0
+    assert torch.equal(batch["a", "new"].view(-1), is_first | (batch["index"] % 4 == 0))
+    assert "next" not in batch
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_buffer_that_was_emptied_has_nothing_to_slice(kind: str) -> None:
+    made = sliced({"episode": [0, 0]}, sampler_of(kind, slice_len=1))
+    made.empty()
+    with pytest.raises(EmptyBuffer):
+        made.sample(1)
+
+
+def test_ends_of_environments_side_by_side_are_given_by_step() -> None:
+    ends = torch.rand(9, 3, generator=torch.Generator().manual_seed(0)) < 0.3
+    step, place = torch.arange(9).expand(3, 9), torch.arange(3).unsqueeze(1).expand(3, 9)
+    for arguments in ({"ends": ends}, {"trajectories": torch.roll(ends, 1, 0).cumsum(0)}):
+        sampler = sampler_of("SliceSampler", slice_len=2, **arguments)
+        made = ours.ReplayBuffer(storage=ours.LazyTensorStorage(27, ndim=2), sampler=sampler)
+        made.extend(TensorDict({"step": step, "place": place}, [3, 9]))
+        batch = made.sample(200).view(-1, 2)
+        assert torch.equal(batch["place"][:, 0], batch["place"][:, 1])
+        assert torch.equal(batch["step"][:, 0] + 1, batch["step"][:, 1])
+        assert not ends[batch["step"][:, 0], batch["place"][:, 0]].any()
+    made.set_sampler(sampler_of("SliceSampler", slice_len=2, ends=ends.reshape(-1)))
+    with refused(WrongRows, expected=(27, 3), found=(27, 1)):
+        made.sample(2)
+
+
+@pytest.mark.parametrize("storage", [ours.ListStorage(9), ours.LazyTensorStorage(9)])
+def test_rows_that_lie_apart_are_drawn_once_an_epoch_too(storage: Any) -> None:
+    columns = {"episode": [0, 1, 0, 1, 0, 0], "at": [0, 0, 1, 1, 2, 4]}
+    sampler = ours.SliceSamplerWithoutReplacement(
+        slice_len=2, fragmented=True, step_key="at", shuffle=False
+    )
+    made = sliced(columns, sampler, storage)
+    assert made.sample(4)["index"].tolist() in ([0, 2, 1, 3], [2, 4, 1, 3])
+
+
+@pytest.mark.parametrize("storage", [ours.ListStorage, ours.LazyTensorStorage])
+def test_an_end_is_a_flag_of_any_name(storage: Any) -> None:
+    columns = {"dead": [0, 1, 0, 0, 0, 0], "cut": [0, 0, 0, 1, 0, 0]}
+    sampler = ours.SliceSampler(slice_len=2, end_keys=["dead", "missing", "cut"])
+    made = sliced(columns, sampler, storage(9))
+    assert made.sample(400)["index"].view(-1, 2)[:, 0].unique().tolist() == [0, 2, 4]
+    made.set_sampler(ours.SliceSampler(slice_len=2, end_keys=["missing"]))
+    with refused(UnknownKey, key=("missing",)):
+        made.sample(2)
+
+
+def test_the_flags_and_steps_of_a_dataset_give_the_trajectories_of_its_table(door: str) -> None:
+    storage = ExperienceReplay(door).storage
+    flags = TrajectoryKeys(ends=(("next", "terminated"), ("next", "truncated")))
+    for keys in (flags, TrajectoryKeys(number=("episode",)), TrajectoryKeys()):
+        assert torch.equal(storage.trajectories(keys).starts, storage.offsets[:-1])
+    with pytest.raises(UnknownKey):
+        storage.trajectories(TrajectoryKeys(step=("step_count",)))
+
+
+@pytest.mark.parametrize(
+    ("columns", "kind", "name", "value"),
+    [
+        ({"episode": [0, 0], "step_count": [1, 1]}, WrongRows, "found", 1),  # step 1 twice
+        ({"episode": [0.0, 1.0], "step_count": [0, 0]}, WrongRows, "found", torch.float32),
+        ({"step_count": [0, 1]}, UnknownKey, "argument", "traj_key"),
+    ],
+)
+def test_fragmented_trajectories_need_numbers(
+    columns: dict[str, Any], kind: Any, name: str, value: Any
+) -> None:
+    made = sliced(columns, ours.SliceSampler(slice_len=1, fragmented=True))
+    with pytest.raises(kind) as error:
+        made.sample(1)
+    assert getattr(error.value, name) == value
+
+
+@pytest.mark.parametrize("arguments", [{"span": True}, {"fragmented": True}, {"pad_output": True}])
+def test_slices_by_priority_reject_what_they_do_not_support(arguments: dict[str, Any]) -> None:
+    with pytest.raises(Unsupported) as error:
+        sampler_of("PrioritizedSliceSampler", slice_len=2, **arguments)
+    assert {error.value.argument: error.value.found} == arguments
+
+
+# TorchRL's arguments of slices are translated to those of ``Slices``, once for all samplers.
+
+
+WAYS: dict[str, Any] = {
+    "end_key": "end",
+    "end_keys": ["end"],
+    "traj_key": "id",
+    "trajectory_key": "id",
+    "ends": torch.tensor([0, 1]),
+    "trajectories": torch.tensor([0, 1]),
+}
+
+
+def source_of(**arguments: Any) -> Any:
+    return slices_of(SliceArguments(slice_len=2, **arguments))["trajectories"]
+
+
+def test_the_three_ways_to_say_where_trajectories_are() -> None:
+    assert source_of() == FROM_STORAGE == TrajectoryKeys()
+    by_number = TrajectoryKeys(number=("a", "id"))
+    assert source_of(traj_key=("a", "id")) == by_number
+    assert source_of(trajectory_key=("a", "id"), step_key="t") == by_number
+    apart = TrajectoryKeys(number=("id",), step=("t",))
+    assert source_of(traj_key="id", step_key="t", fragmented=True) == apart
+    by_flags = TrajectoryKeys(ends=(("end",), ("b", "cut")))
+    assert source_of(end_keys=["end", ("b", "cut")]) == by_flags
+    assert source_of(end_key="end") == TrajectoryKeys(ends=(("end",),))
+    ends, numbers = torch.tensor([0, 1, 0, 1]), torch.tensor([7, 7, 2, 2])
+    for given_ones in ({"ends": ends}, {"trajectories": numbers}):
+        found: Any = source_of(**given_ones)
+        assert (found.starts.tolist(), found.lengths.tolist()) == ([0, 2], [2, 2])
+        assert (found.stride, found.capacity, found.wraps) == (1, 4, False)
+
+
+NUMBERS, FLAGS = ("traj_key", "trajectory_key"), ("end_key", "end_keys")
+BESIDE = [pair[::-1] for pair in itertools.product(NUMBERS, FLAGS)]
+
+
+@pytest.mark.parametrize(
+    "pair", [p for p in itertools.combinations(WAYS, 2) if p not in BESIDE], ids=" and ".join
+)
+def test_only_one_argument_defines_the_trajectories(pair: tuple[str, str]) -> None:
+    with pytest.raises(TypeError) as error:
+        source_of(**{name: WAYS[name] for name in pair})
+    assert all(name in str(error.value).partition(" exclude ")[0] for name in pair)
+
+
+@pytest.mark.parametrize("pair", BESIDE, ids=" and ".join)
+def test_flags_end_trajectories_beside_numbers_and_without(pair: tuple[str, str]) -> None:
+    keys = source_of(**{name: WAYS[name] for name in pair})
+    assert keys == TrajectoryKeys(number=("id",), ends=(("end",),))
+    ends = torch.tensor([[False], [True], [False], [True]])
+    rows = TensorDict({"end": ends, "id": torch.tensor([[0], [0], [0], [1]])}, [4])
+    for stored, lengths in ((rows, [2, 1, 1]), (rows.exclude("id"), [2, 2])):
+        assert TensorStorage(stored).trajectories(keys).lengths.tolist() == lengths
+
+
+@pytest.mark.parametrize("way", ["end_key", "end_keys", "ends", "trajectories"])
+def test_fragmented_trajectories_are_found_by_number_and_step(way: str) -> None:
+    for arguments in ({way: WAYS[way]}, {"step_key": None}):
+        with pytest.raises(TypeError):
+            source_of(fragmented=True, **arguments)
+
+
+def test_both_sides_of_a_span_may_be_a_list() -> None:
+    assert SliceSampler(slice_len=4, span=[True, 2]).span == (True, 2)
+
+
+def test_how_slices_are_cut_reaches_the_sampler_unchanged() -> None:
+    cut: dict[str, Any] = {
+        "num_slices": 3,
+        "strict_length": False,
+        "pad_output": True,
+        "span": (True, 2),
+        "truncated_key": ("a",),
+        "init_key": ("b",),
+    }
+    given = slices_of(SliceArguments(**cut))
+    assert given == {"slice_len": None, "trajectories": FROM_STORAGE, **cut}
+    made, sampler = SliceSampler(**cut), Slices(Uniform(), **cut)
+    assert {name: getattr(made, name) for name in given} == {
+        name: getattr(sampler, name) for name in given
+    }

@@ -49,7 +49,7 @@ def pendulum() -> GymEnv:
 
 def transformed() -> TransformedEnv:
     normed = ObservationNorm(loc=0.5, scale=2.0, in_keys=["observation"])
-    steps = Compose(InitTracker(), StepCounter(30), RewardSum(), normed, DoubleToFloat())
+    steps = Compose(InitTracker(), StepCounter(15), RewardSum(), normed, DoubleToFloat())
     environment = TransformedEnv(GymEnv("Pendulum-v1"), steps)
     environment.set_seed(0)
     return environment
@@ -78,7 +78,7 @@ def linear() -> TensorDictModule:
 def batches(kind: Any, make: Callable[[], Any], make_policy: Any, arguments: Any) -> list[Any]:
     torch.manual_seed(0)
     policy = make_policy() if make_policy else None
-    collector = kind(make(), policy, **{"frames_per_batch": 60, "total_frames": 180, **arguments})
+    collector = kind(make(), policy, **{"frames_per_batch": 24, "total_frames": 72, **arguments})
     collected = [*collector]
     collector.shutdown()
     return collected
@@ -101,20 +101,20 @@ def check_same_batch(ours: TensorDict, theirs: TensorDict) -> None:
         assert value.dtype == theirs[key].dtype and torch.equal(value, theirs[key]), key
 
 
-@pytest.mark.parametrize("make_policy", [None, linear])
 @pytest.mark.parametrize(
-    "arguments",
+    ("make_policy", "arguments"),
     [
-        {},
-        {"max_frames_per_traj": 7},
-        {"max_frames_per_traj": -1, "init_random_frames": -1},
-        {"reset_at_each_iter": True},
-        {"init_random_frames": 60},
-        {"set_truncated": True},
-        {"split_trajs": True},
-        {"device": "cpu"},
-        {"storing_device": "cpu"},
-        {"postproc": lambda batch: batch.exclude("observation")},
+        (None, {}),
+        (linear, {}),
+        (linear, {"max_frames_per_traj": 7}),
+        (None, {"max_frames_per_traj": -1, "init_random_frames": -1}),
+        (None, {"reset_at_each_iter": True}),
+        (linear, {"init_random_frames": 24}),
+        (linear, {"set_truncated": True}),
+        (None, {"split_trajs": True}),
+        (linear, {"device": "cpu"}),
+        (None, {"storing_device": "cpu"}),
+        (linear, {"postproc": lambda batch: batch.exclude("observation")}),
     ],
 )
 def test_rows_of_one_environment(make_policy: Any, arguments: dict[str, Any]) -> None:
@@ -140,6 +140,7 @@ def test_rows_of_environments_side_by_side_whose_trajectories_are_cut() -> None:
     check_same_rows(make, max_frames_per_traj=7)
 
 
+@pytest.mark.slow
 def test_rows_of_environments_in_processes() -> None:
     check_same_rows(lambda: several(ParallelEnv))
 
@@ -204,8 +205,8 @@ def test_the_state_has_that_of_the_environments_transforms() -> None:
 def test_rows_of_a_replay_buffer() -> None:
     stored = []
     for kind in (datasets_cli.Collector, collectors.Collector):
-        buffer = datasets_cli.ReplayBuffer(storage=datasets_cli.LazyTensorStorage(180))
-        arguments = {"replay_buffer": buffer, "init_random_frames": 60}
+        buffer = datasets_cli.ReplayBuffer(storage=datasets_cli.LazyTensorStorage(72))
+        arguments = {"replay_buffer": buffer, "init_random_frames": 24}
         assert batches(kind, pendulum, linear, arguments) == [None] * 3
         stored.append(buffer[:])
     check_same_batch(*stored)

@@ -258,14 +258,3 @@ def test_a_collector_cannot_be_used_after_shutdown() -> None:
     for call in (collector.next, collector.reset, lambda: collector.set_seed(0)):
         with pytest.raises(UsageError):
             call()
-
-
-def test_a_transform_flattens_sampled_or_written_rows() -> None:
-    batch = Collector(SerialEnv(4, lambda: GymEnv("CartPole-v1")), frames_per_batch=200).next()
-    sampled = ReplayBuffer(storage=LazyTensorStorage(200), transform=lambda data: data.reshape(-1))
-    sampled.extend(batch)
-    assert len(sampled) == 4
-    written = ReplayBuffer(storage=LazyTensorStorage(200))
-    written.append_transform(lambda data: data.reshape(-1), invert=True)
-    written.extend(batch)
-    assert len(written) == 200

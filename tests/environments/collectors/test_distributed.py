@@ -97,10 +97,6 @@ def check_replaced(kind: Any, expected: TensorDict, mark: Path, **arguments: Any
     assert torch.allclose(found["action"][1, 60:], 0.3 * found["observation"][1, 60:].sum(-1, True))
 
 
-def test_rows_and_their_order_are_those_of_multi_sync(expected: TensorDict) -> None:
-    assert bool((rows(DistributedCollector, sync=True) == expected).all())
-
-
 def test_a_process_that_dies_is_replaced_with_the_next_seed(
     expected: TensorDict, tmp_path: Path
 ) -> None:

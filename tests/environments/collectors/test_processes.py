@@ -133,30 +133,24 @@ def pushy(tensordict: TensorDict) -> TensorDict:
 
 def out_of_bounds() -> None:
     """One warning at the end counts the actions out of bounds of all processes."""
-    for kind in (MultiSyncCollector, MultiAsyncCollector):
-        collector = kind([make_env] * 2, pushy, frames_per_batch=20, total_frames=40)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            assert len([*collector]) == 2
-        with pytest.warns(UserWarning, match=r"2 processes: 40 actions .* 0\.5\b") as warned:
-            collector.shutdown()
-        assert len(warned) == 1
+    collector = MultiAsyncCollector([make_env] * 2, pushy, frames_per_batch=20, total_frames=40)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len([*collector]) == 2
+    with pytest.warns(UserWarning, match=r"2 processes: 40 actions .* 0\.5\b") as warned:
+        collector.shutdown()
+    assert len(warned) == 1
 
 
-def test_actions_out_of_bounds_are_counted_over_all_processes() -> None:
-    assert "out of bounds" not in run("page.out_of_bounds()"), "a process must not warn itself"
+def test_weights_states_seeds_and_actions_out_of_bounds() -> None:
+    groups = "out_of_bounds", "weights_and_states", "random_actions_differ_and_repeat"
+    told = run("; ".join(f"page.{name}()" for name in groups))
+    assert "out of bounds" not in told, "a process must not warn itself"
 
 
-def test_weights_states_and_seeds() -> None:
-    run("page.weights_and_states(); page.random_actions_differ_and_repeat()")
-
-
-def test_failures() -> None:
-    run("page.failures()")
-
-
-def test_a_program_that_does_not_shut_its_collector_down_ends() -> None:
-    run("c = page.MultiAsyncCollector([page.make_env], frames_per_batch=20, total_frames=-1);"
+def test_failures_and_a_program_that_ends_without_a_shutdown() -> None:
+    run("page.failures();"
+        "c = page.MultiAsyncCollector([page.make_env], frames_per_batch=20, total_frames=-1);"
         "c.next()")  # fmt: skip
 
 

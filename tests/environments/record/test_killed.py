@@ -46,7 +46,7 @@ def test_a_killed_recording_continues_to_the_files_of_one_run(config: Config) ->
 @pytest.mark.parametrize(
     ("call", "stride"),
     [
-        ("--episodes 2 --append", 5),
+        ("--episodes 2 --append", 13),
         pytest.param("--episodes 2 --append", 1, marks=pytest.mark.slow),
         pytest.param("--steps 30 --append", 1, marks=pytest.mark.slow),
         pytest.param("--episodes 3", 1, marks=pytest.mark.slow),

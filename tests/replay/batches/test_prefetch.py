@@ -241,17 +241,3 @@ def test_a_page_locked_batch_is_locked_once_a_field_or_once_a_record(
     else:
         assert locked.count(torch.Size((9, 2 * dataset.manifest.record["record_bytes"]))) == 1
         assert len(locked) < len(dataset.keys)
-
-
-@pytest.mark.parametrize("arguments", [{}, {"pin_memory": True}])
-@pytest.mark.parametrize("kind", [TedWriter, CompactWriter])
-def test_every_leaf_of_a_batch_is_on_its_device(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, arguments: Any
-) -> None:
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
-    write(kind, tmp_path / "rows", transitions([20, 9], 0))
-    storage = open_storage(tmp_path / "rows", device="meta", **arguments)
-    sampler = SliceSampler(num_slices=2, strict_length=False)
-    batch = TensorDictReplayBuffer(storage=storage, sampler=sampler, batch_size=8).sample()
-    assert {leaf.device.type for leaf in batch.values(True, True)} == {"meta"}

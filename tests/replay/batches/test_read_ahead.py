@@ -105,7 +105,7 @@ STEPS = st.lists(
 
 
 @each_sampler
-@settings(max_examples=15)
+@settings(max_examples=5)
 @given(steps=STEPS)
 def test_whatever_is_done_in_between(either: Path, sampler: str, steps: list[str]) -> None:
     both = [one_by_one(either, sampler), buffer(either, sampler)]

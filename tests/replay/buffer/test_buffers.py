@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tensordict import TensorDict
+from torch.utils.data import DataLoader
 
 from datasets_cli import (
     Compose,
@@ -16,6 +18,7 @@ from datasets_cli import (
     ExperienceReplay,
     LazyTensorStorage,
     ListStorage,
+    OfflineToOnline,
     PrioritizedSampler,
     PrioritizedSliceSampler,
     ReplayBuffer,
@@ -25,11 +28,21 @@ from datasets_cli import (
     SliceSamplerWithoutReplacement,
     TensorDictReplayBuffer,
 )
-from datasets_cli.errors import ImmutableError, OutOfRange, UsageError, WrongRows, WrongSize
+from datasets_cli.errors import (
+    ImmutableError,
+    OutOfRange,
+    UnknownKey,
+    UsageError,
+    WrongRows,
+    WrongSize,
+)
 from datasets_cli.replay import MultiStepTransform
+from datasets_cli.replay.loaders import whole_batch
 from datasets_cli.torchrl import TensorDictPrioritizedReplayBuffer
 from tests.replay.storages.test_storages import steps
 from tests.support.refusals import refused
+
+# Buffers as a whole: storage, sampler, writer, transforms and threads together.
 
 
 def buffer(capacity: int = 20, **arguments: Any) -> TensorDictReplayBuffer:
@@ -114,10 +127,9 @@ def test_a_slice_that_overhangs_has_at_least_one_row(span: Any) -> None:
     made.extend(rows)
     sizes = {len(made.sample()) for _ in range(200)}
     assert sizes <= {1, 2, 3} and 3 in sizes
-    with pytest.raises(WrongSize) as error:
+    with refused(WrongSize, argument="span"):
         made.set_sampler(SliceSampler(slice_len=3, span=3))
         made.sample()
-    assert error.value.argument == "span"
 
 
 def test_one_row_is_a_row_whatever_rows_are() -> None:
@@ -269,13 +281,6 @@ def test_a_wrong_argument_is_named(make: Any, argument: str) -> None:
         make()
 
 
-def test_trajectories_must_be_of_the_rows_there_are() -> None:
-    made = buffer(sampler=SliceSampler(slice_len=2, ends=torch.ones(10, dtype=torch.bool)))
-    made.extend(steps(5))
-    with refused(WrongRows, argument="trajectories", expected=(5, 1), found=(10, 1)):
-        made.sample(2)
-
-
 def test_a_buffer_shows_its_parts_as_torchrls_page_prints_them() -> None:
     def join(rows: list[Any]) -> Any:
         return rows
@@ -289,3 +294,107 @@ def test_a_buffer_shows_its_parts_as_torchrls_page_prints_them() -> None:
     assert "LazyTensorStorage(x, shape=[5, 2], device=cpu, len=6, max_size=10)" in lines[1]
     assert lines[2].strip() == "sampler=RandomSampler(),"
     assert "transform=Compose()" in lines[5] and "join" in lines[6]
+
+
+# Rows as users of numpy have them: nested dicts of arrays, written and loaded.
+
+
+ARRAYS: dict[str, Any] = {
+    "observation": np.arange(12, dtype=np.float32).reshape(6, 2)[::-1],
+    "count": np.arange(6, dtype=">i4"),
+    "word": np.array(list("abcdef")),
+    "next": {"reward": np.ones((6, 1)), "done": np.zeros((6, 1), bool)},
+}
+
+
+def lazy() -> LazyTensorStorage:
+    return LazyTensorStorage(20)
+
+
+def assert_rows(rows: TensorDict, times: int = 1) -> None:
+    for key in ("observation", "count", ("next", "reward"), ("next", "done")):
+        array = ARRAYS[key] if isinstance(key, str) else ARRAYS[key[0]][key[1]]
+        assert np.array_equal(rows[key].numpy(), np.concatenate([array] * times)), key
+    assert rows["word"] == list("abcdef") * times and rows["count"].dtype == torch.int32
+
+
+@pytest.mark.parametrize(
+    "buffer",
+    [
+        ReplayBuffer,
+        lambda: ReplayBuffer(storage=lazy()),
+        lambda: TensorDictReplayBuffer(storage=ListStorage(20)),
+        lambda: TensorDictReplayBuffer(storage=lazy()),
+        lambda: TensorDictPrioritizedReplayBuffer(alpha=0.7, beta=0.5, storage=lazy()),
+    ],
+)
+def test_every_buffer_takes_dicts_of_arrays(buffer: Any) -> None:
+    rb = buffer()
+    assert rb.extend(ARRAYS).tolist() == [0, 1, 2, 3, 4, 5]
+    for row in range(6):
+        nested = {name: array[row] for name, array in ARRAYS["next"].items()}
+        one = {name: array[row] for name, array in ARRAYS.items() if name != "next"}
+        assert rb.add({**one, "next": nested}) == 6 + row
+    assert_rows(rb[:], 2)
+
+
+def test_a_list_keeps_no_array_of_the_users() -> None:
+    rb, array = ReplayBuffer(), np.zeros((2, 3))
+    rb.extend({"a": array})
+    rb.add({"a": array[0]})
+    array[:] = 9
+    assert not rb[:]["a"].any()
+    items = ReplayBuffer(collate_fn=len)
+    items.add({"a": array})
+    assert items.sample(4) == 4  # a user's function has the user's items
+
+
+def test_steps_of_several_environments_and_online_rows_are_dicts_too(door: str) -> None:
+    grid = TensorDictReplayBuffer(storage=LazyTensorStorage(20, ndim=2))
+    grid.extend({"a": np.arange(6).reshape(2, 3)})
+    grid.add({"a": np.array([7, 8])})
+    assert grid[:]["a"].tolist() == [[0, 1, 2, 7], [3, 4, 5, 8]]
+    replay = ExperienceReplay(door, batch_size=4)
+    both = OfflineToOnline(replay, TensorDictReplayBuffer(storage=lazy()), batch_size=4)
+    both.extend(replay.with_format("numpy")[:5])
+    assert torch.equal(both.online[:]["action"], replay[:5]["action"])
+
+
+def test_a_buffer_is_made_of_arrays() -> None:
+    rb = TensorDictReplayBuffer.from_arrays(ARRAYS, batch_size=4)
+    assert len(rb) == 6 and rb.sample().batch_size == (4,)
+    assert_rows(rb[:])
+    other = TensorDictReplayBuffer.from_arrays({"a": torch.arange(3)}, storage=lazy())
+    assert (len(other), other.storage.max_size) == (3, 20)
+    for wrong in ({}, [1], {"a": 5}):
+        with refused(WrongRows, argument="arrays"):
+            TensorDictReplayBuffer.from_arrays(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "attributes"),
+    [
+        ({"a": np.zeros(3), "b": np.zeros(4)}, {"found": [(3,), (4,)]}),
+        ({"a": np.array([object()])}, {"key": ("a",), "found": "object"}),
+        ({"a": "text"}, {"argument": "data", "found": "dict"}),
+    ],
+)
+def test_arrays_that_are_not_rows_are_rejected(arrays: Any, attributes: dict[str, Any]) -> None:
+    with refused(WrongRows, **attributes):
+        TensorDictReplayBuffer(storage=lazy()).extend(arrays)
+
+
+def test_torchs_own_loader_gives_whole_batches(door: str) -> None:
+    replay = ExperienceReplay(door)
+    for workers in (0, 1):
+        loader: Any = DataLoader(replay, batch_size=64, num_workers=workers)  # type: ignore[arg-type]
+        batch = next(iter(loader))
+        assert torch.equal(batch["next", "observation"], replay[:64]["next", "observation"])
+    arrays: Any = replay.with_format("numpy")
+    with pytest.raises(UnknownKey) as caught:
+        next(iter(DataLoader(arrays, batch_size=4)))
+    assert "collate_fn=datasets_cli.replay.loaders.whole_batch" in (caught.value.advice or "")
+    batch = next(iter(DataLoader(arrays, batch_size=4, collate_fn=whole_batch)))
+    single: Any = DataLoader(replay, batch_size=None, collate_fn=whole_batch)  # type: ignore[arg-type]
+    assert torch.equal(next(iter(single))["action"], replay[0]["action"])
+    assert np.array_equal(batch["action"], replay[:4]["action"].numpy())

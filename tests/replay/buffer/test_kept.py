@@ -10,14 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tensordict import (
-    LazyStackedTensorDict,
-    NonTensorData,
-    NonTensorStack,
-    TensorDict,
-    lazy_stack,
-    tensorclass,
-)
+from tensordict import NonTensorData, NonTensorStack, TensorDict, lazy_stack, tensorclass
 
 from datasets_cli import (
     LazyMemmapStorage,
@@ -30,7 +23,7 @@ from datasets_cli import (
     TensorDictReplayBuffer,
     TensorStorage,
 )
-from datasets_cli.errors import UsageError, WrongRows, WrongSize
+from datasets_cli.errors import WrongRows, WrongSize
 from datasets_cli.replay import LazyStackStorage
 from tests.support.refusals import refused
 
@@ -299,15 +292,6 @@ def test_a_tensor_storage_refuses_ragged_rows_and_names_what_takes_them() -> Non
     assert len(buffer) == 0
 
 
-@pytest.mark.parametrize("storage", [LazyTensorStorage, LazyMemmapStorage])
-def test_rows_in_place_of_others_have_the_same_keys(storage: Any) -> None:
-    buffer = TensorDictReplayBuffer(storage=storage(5), batch_size=8)
-    buffer.extend(TensorDict({"a": torch.arange(3)}, [3]))
-    with pytest.raises(UsageError):
-        buffer[:] = buffer[:].set("advantage", torch.zeros(3))
-    assert buffer["a"].tolist() == [0, 1, 2]
-
-
 PYTREES: list[Callable[[int], Any]] = [
     torch.arange,
     lambda n: {"a": torch.arange(n), "b": (torch.arange(n).float(), [torch.zeros(n, 2)])},
@@ -395,10 +379,3 @@ def test_an_empty_buffer_is_dumped_and_loaded(storage: Any, tmp_path: Path) -> N
         assert len(again) == 0
         again.extend(texts(7, 9))
         assert again["a"].tolist() == [7, 8]
-
-
-def test_lazy_stacks_in_rows_of_equal_shapes_are_kept_by_tensors() -> None:
-    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(5), batch_size=8)
-    rows = [TensorDict({"a": torch.full((2,), n)}, []) for n in range(3)]
-    buffer.extend(LazyStackedTensorDict(*rows))
-    assert buffer["a"].tolist() == [[0, 0], [1, 1], [2, 2]]

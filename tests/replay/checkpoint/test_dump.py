@@ -1,7 +1,8 @@
-"""Buffers kept in a folder: only the rows there are, TorchRL's folders too, nothing made up."""
+"""Buffers kept in a folder: only the rows there are, nothing made up."""
 
 from __future__ import annotations
 
+import itertools
 import resource
 import warnings
 from pathlib import Path
@@ -11,17 +12,25 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+import datasets_cli
 from datasets_cli import (
+    BlockShuffleSampler,
+    DistributedSampler,
     ExperienceReplay,
+    FrameStack,
     LazyMemmapStorage,
     LazyTensorStorage,
     PrioritizedSampler,
+    PrioritizedSliceSampler,
+    RandomSampler,
     ReplayBuffer,
     SamplerWithoutReplacement,
     SliceSampler,
+    SliceSamplerWithoutReplacement,
     TensorDictMaxValueWriter,
     TensorDictReplayBuffer,
 )
+from datasets_cli.config import Config
 from datasets_cli.errors import (
     DiskFull,
     ImmutableError,
@@ -30,10 +39,14 @@ from datasets_cli.errors import (
     Unsupported,
     UsageError,
     WrongSize,
+    WrongState,
 )
 from datasets_cli.torchrl import PrioritizedReplayBuffer
 from tests.replay.storages.test_storages import steps
 from tests.support.refusals import refused
+
+# Buffers kept in a folder: only the rows there are, TorchRL's folders too, nothing made up.
+
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -127,13 +140,10 @@ def test_a_dump_of_more_rows_than_fit_is_refused(tmp_path: Path) -> None:
     buffer = ReplayBuffer(storage=LazyTensorStorage(10))
     buffer.extend(steps(4))
     buffer.dumps(tmp_path)
-    with pytest.raises(WrongSize) as error:
+    with refused(WrongSize, expected=4, found=3, path=tmp_path):
         ReplayBuffer(storage=LazyTensorStorage(3)).loads(tmp_path)
-    assert (error.value.expected, error.value.found) == (4, 3)
-    assert error.value.path == tmp_path
-    with pytest.raises(MissingFile) as missing:
+    with refused(MissingFile, path=tmp_path / "nothing" / "buffer.pt"):
         buffer.loads(tmp_path / "nothing")
-    assert missing.value.path == tmp_path / "nothing" / "buffer.pt"
 
 
 def slices_of(storage: Any) -> TensorDictReplayBuffer:
@@ -190,14 +200,6 @@ def test_batches_drawn_ahead_are_drawn_again(tmp_path: Path) -> None:
     assert other.sample()["index"].tolist() == [2, 3]
 
 
-def test_a_storage_that_was_rounded_up_takes_its_own_dump(tmp_path: Path) -> None:
-    first, other = (ReplayBuffer(storage=LazyTensorStorage(10, ndim=2)) for _ in range(2))
-    first.extend(torch.stack([steps(3, 100 * number) for number in range(4)]))
-    first.dumps(tmp_path)
-    other.loads(tmp_path)
-    assert len(other) == 12 and bool((other[:] == first[:]).all())
-
-
 def test_rows_with_a_shape_of_their_own_come_back(tmp_path: Path) -> None:
     first, other = (ReplayBuffer(storage=LazyTensorStorage(10)) for _ in range(2))
     first.extend(steps(20).reshape(4, 5))
@@ -205,15 +207,6 @@ def test_rows_with_a_shape_of_their_own_come_back(tmp_path: Path) -> None:
     other.loads(tmp_path)
     assert bool((other[:] == first[:]).all()) and other[:].batch_size == (4, 5)
     assert other.extend(steps(10).reshape(2, 5)).tolist() == [4, 5]
-
-
-def test_names_that_are_no_file_names_come_back(tmp_path: Path) -> None:
-    first, other = (ReplayBuffer(storage=LazyTensorStorage(10)) for _ in range(2))
-    number = torch.arange(4)
-    first.extend(TensorDict({"a/b": {"c%d": number}, "e f": number}, [4]))
-    first.dumps(tmp_path)
-    other.loads(tmp_path)
-    assert torch.equal(other[:]["a/b", "c%d"], number)
 
 
 def test_ranks_that_torchrl_kept_are_computed_again(tmp_path: Path) -> None:
@@ -234,9 +227,8 @@ def test_what_torchrl_dumped_outside_of_tensordicts_is_refused(tmp_path: Path, d
     theirs = peer.ReplayBuffer(storage=peer.LazyTensorStorage(10))
     theirs.extend(data)
     theirs.dumps(tmp_path)
-    with pytest.raises(Unsupported) as error:
+    with refused(Unsupported, path=tmp_path / "storage"):
         ReplayBuffer(storage=LazyTensorStorage(10)).loads(tmp_path)
-    assert error.value.path == tmp_path / "storage"
 
 
 def test_a_datasets_rows_are_dumped_from_a_buffer_that_they_were_copied_into(
@@ -259,7 +251,149 @@ def test_a_file_cannot_be_the_folder_of_a_dump(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
     for path in (file, file / "below"):
-        with pytest.raises(NotWritable) as error:
+        with refused(NotWritable, expected="a folder", found=str(file)):
             buffer.dumps(path)
-        assert (error.value.expected, error.value.found) == ("a folder", str(file))
     assert file.read_text() == "mine"
+
+
+# Dumps and states of a dataset's buffer name the data and hold none of them.
+
+
+SAMPLERS: dict[str, Any] = {
+    "random": RandomSampler,
+    "epoch": SamplerWithoutReplacement,
+    "slices": lambda: SliceSampler(slice_len=4),
+    "slices once": lambda: SliceSamplerWithoutReplacement(slice_len=4),
+    "priorities": lambda: PrioritizedSampler(2000, 0.7, 0.5),
+    "slices by priority": lambda: PrioritizedSliceSampler(2000, 0.7, 0.5, slice_len=4),
+    "distributed": lambda: DistributedSampler(2, 1),
+    "blocks": lambda: BlockShuffleSampler(50, 2, num_replicas=2, rank=1),
+}
+
+
+def opened(door: str, sampler: str = "random", **arguments: Any) -> ExperienceReplay:
+    return ExperienceReplay(door, 12, sampler=SAMPLERS[sampler](), download=False, **arguments)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("prefetch", [None, 2])
+def test_a_dump_has_no_rows_and_its_draws_continue(
+    tmp_path: Path, door: str, sampler: str, prefetch: int | None
+) -> None:
+    first = opened(door, sampler, seed=0, prefetch=prefetch)
+    priorities = 0
+    if "priorit" in sampler:  # before batches are drawn ahead, which is by what is known then
+        first.update_priority(torch.arange(9), torch.arange(9.0))
+        priorities = 8 * len(first)
+    first.sample()
+    first.sample()
+    first.dumps(tmp_path / "dump")
+    # Most of it is the state of the generator.
+    assert (tmp_path / "dump" / "buffer.pt").stat().st_size - priorities < 9000
+    other = opened(door, sampler, seed=1)
+    other.sample()
+    other.loads(tmp_path / "dump")
+    for _ in range(3):
+        assert torch.equal(first.sample()["index"], other.sample()["index"])
+
+
+@pytest.mark.parametrize(("dumped", "own"), [*itertools.pairwise([*SAMPLERS, "random"])])
+def test_a_dump_is_refused_by_another_kind_of_sampler(
+    tmp_path: Path, door: str, dumped: str, own: str
+) -> None:
+    opened(door, dumped, seed=0).dumps(tmp_path / "dump")
+    replay = opened(door, own, seed=1)
+    before = repr(replay.state_dict())
+    with pytest.raises(WrongState):
+        replay.loads(tmp_path / "dump")
+    assert repr(replay.state_dict()) == before
+
+
+def test_a_buffer_without_a_seed_continues_too(tmp_path: Path, door: str) -> None:
+    first = opened(door)
+    first.dumps(tmp_path)
+    right = first.sample()["index"]
+    other = opened(door)
+    other.loads(tmp_path)
+    assert torch.equal(other.sample()["index"], right)
+
+
+@pytest.mark.parametrize("how", ["dump", "state"])
+def test_the_same_data_in_another_layout_continue(
+    tmp_path: Path, door: str, config: Config, how: str
+) -> None:
+    first = opened(door, "epoch", seed=0)
+    batch = first.sample()
+    first.dumps(tmp_path)
+    state = first.state_dict()
+    right = first.sample()
+    layout = "compact" if first.manifest.layout == "ted" else "ted"
+    datasets_cli.convert(door, layout, config=config)
+    other = opened(door, "epoch", layout=layout)
+    assert other.manifest.layout == layout and len(batch) == 12
+    other.loads(tmp_path) if how == "dump" else other.load_state_dict(state)
+    assert bool((other.sample() == right).all())
+
+
+def test_stacked_frames_are_of_the_same_dataset(tmp_path: Path, door: str) -> None:
+    single = opened(door, "epoch", seed=0)
+    stacked = TensorDictReplayBuffer(
+        storage=FrameStack(single.storage, 3), sampler=SamplerWithoutReplacement(), batch_size=12
+    )
+    single.dumps(tmp_path)
+    stacked.loads(tmp_path)
+    assert torch.equal(stacked.sample()["index"], single.sample()["index"])
+    stacked.dumps(tmp_path)
+    single.loads(tmp_path)
+    assert torch.equal(stacked.sample()["index"], single.sample()["index"])
+
+
+@pytest.fixture
+def derived(tmp_path: Path, door: str) -> ReplayBuffer:
+    """A buffer over other data."""
+    storage = opened(door).preprocess(lambda rows: rows, dest=tmp_path / "derived", num_workers=0)
+    return ReplayBuffer(storage=storage)
+
+
+def test_other_data_are_refused_with_both_contents(tmp_path: Path, door: str, derived: Any) -> None:
+    replay = opened(door)
+    replay.dumps(tmp_path / "dump")
+    ours, others = replay.manifest, derived.storage.dataset.manifest
+    for load in (
+        lambda: derived.loads(tmp_path / "dump"),
+        lambda: derived.load_state_dict(replay.state_dict()),
+    ):
+        with refused(WrongState, id=ours.id, expected=ours.content, found=others.content):
+            load()
+
+
+def test_a_datasets_dump_is_no_dump_of_rows(tmp_path: Path, door: str) -> None:
+    replay = opened(door)
+    replay.dumps(tmp_path)
+    buffer = ReplayBuffer(storage=LazyTensorStorage(2000))
+    buffer.extend(steps(3))
+    for load in (
+        lambda: buffer.loads(tmp_path),
+        lambda: buffer.load_state_dict(replay.state_dict()),
+    ):
+        with refused(WrongState, id=door, expected=replay.manifest.content):
+            load()
+    assert len(buffer) == 3
+    state = buffer.state_dict()
+    buffer.dumps(tmp_path)
+    for load in (lambda: replay.loads(tmp_path), lambda: replay.load_state_dict(state)):
+        with pytest.raises(ImmutableError):
+            load()
+
+
+def test_a_state_names_the_dataset_and_one_without_a_name_is_taken(door: str) -> None:
+    first, other = opened(door, "epoch", seed=0), opened(door, "epoch")
+    state = first.state_dict()
+    assert state.pop("dataset") == {
+        "id": first.manifest.id,
+        "content": first.manifest.content,
+        "num_rows": len(first),
+    }
+    assert state.keys() == {"sampler", "generator"}
+    other.load_state_dict(state)
+    assert torch.equal(first.sample()["index"], other.sample()["index"])

@@ -1,4 +1,4 @@
-"""HERSampler against a slow loop, in every kind of buffer, and what it refuses."""
+"""Hindsight experience replay: goals of rows that were written."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 from tensordict import TensorDict
 
 from datasets_cli import (
+    BatchStream,
     DistributedSampler,
+    ExperienceReplay,
     GoalRule,
     HERSampler,
+    HindsightStrategy,
     LazyMemmapStorage,
     LazyTensorStorage,
     ListStorage,
@@ -27,8 +30,12 @@ from datasets_cli import (
     SliceSampler,
     TensorDictReplayBuffer,
 )
+from datasets_cli.config import Config
 from datasets_cli.replay import LazyStackStorage
+from datasets_cli.replay.batches.drawing import SharedDraw
+from datasets_cli.replay.goals.sampler import goal_steps
 from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
+from tests.support import maze_files
 from tests.support.goal_rows import (
     ACHIEVED,
     DESIRED,
@@ -39,6 +46,10 @@ from tests.support.goal_rows import (
     rows_for_goals,
     trajectories_around,
 )
+from tests.support.trajectory_rows import chi_square_score
+
+# HERSampler against a slow loop, in every kind of buffer, and what it refuses.
+
 
 FLAGS = [("next", name) for name in ("terminated", "truncated", "done")]
 
@@ -185,21 +196,6 @@ def test_a_state_continues_with_the_same_goals(sampler: Any, prefetch: int) -> N
         buffer.sample()
     other.load_state_dict(buffer.state_dict())
     for _ in range(5):
-        assert (buffer.sample() == other.sample()).all()
-
-
-@pytest.mark.parametrize("sampler", [RandomSampler, SamplerWithoutReplacement])
-def test_a_dump_continues_with_the_same_goals(sampler: Any, tmp_path: Path) -> None:
-    def make() -> ReplayBuffer:
-        rule = HERSampler(RULE, sampler=sampler())
-        return ReplayBuffer(storage=LazyTensorStorage(50), sampler=rule, batch_size=4, seed=1)
-
-    buffer, other = make(), make()
-    buffer.extend(goal_rows([5, 9]))
-    buffer.sample()
-    buffer.dumps(tmp_path)
-    other.loads(tmp_path)
-    for _ in range(3):
         assert (buffer.sample() == other.sample()).all()
 
 
@@ -350,3 +346,132 @@ def test_goals_may_have_other_keys_and_dimensions() -> None:
     assert torch.equal(batch["goal"], rows["next", "state"][info["goal_row"]])
     assert torch.equal(batch["next", "cost"] == 0, info["goal_row"] == info["index"])
     assert "goal" not in batch["next"]
+
+
+# Each strategy gives goals of the steps that it names, as likely as it says.
+
+
+WITHIN = [each for each in HindsightStrategy if each is not HindsightStrategy.RANDOM]
+ALMOST_ONE = 1 - 2**-53
+DRAWS = 10_000
+
+
+def counts(strategy: str, row: int, **arguments: float) -> np.ndarray:
+    """How often each of 10 rows, of 1 + 8 + 1, gives the goal of one of them."""
+    sampler = HERSampler(RULE, strategy=strategy, ratio=1, **arguments)
+    buffer = ReplayBuffer(storage=LazyTensorStorage(10), sampler=sampler, seed=3)
+    buffer.extend(goal_rows([1, 8, 1]))
+    _, info = buffer.sample(10 * DRAWS, return_info=True)
+    given = info["goal_row"][info["index"] == row].numpy()
+    return np.bincount(given, minlength=10)
+
+
+@pytest.mark.parametrize(
+    "strategy, row, rows",
+    [
+        ("future", 4, range(4, 9)),
+        ("future", 8, range(8, 9)),
+        ("future", 0, range(1)),
+        ("final", 4, range(8, 9)),
+        ("episode", 4, range(1, 9)),
+        ("random", 4, range(10)),
+    ],
+)
+def test_rows_that_a_strategy_names_are_drawn_alike(strategy: str, row: int, rows: range) -> None:
+    found = counts(strategy, row)
+    assert set(np.flatnonzero(found)) == set(rows)
+    if len(rows) > 1:
+        expected = np.full(len(rows), found.sum() / len(rows))
+        assert abs(chi_square_score(found[[*rows]], expected)) < 4
+
+
+@pytest.mark.parametrize("gamma", [0.5, 0.99])
+def test_geometric_is_what_drawing_again_gives_that_is_beyond_the_end(gamma: float) -> None:
+    found = counts("geometric", 3, gamma=gamma)
+    # Drawn by numpy, and again where a step is not one of the 6 to the end.
+    offsets = np.random.default_rng(0).geometric(1 - gamma, 1_000_000) - 1
+    likely = np.bincount(offsets[offsets < 6], minlength=6)
+    expected = likely / likely.sum() * found.sum()
+    assert found[:3].sum() == found[9] == 0
+    assert abs(chi_square_score(found[3:9], expected)) < 4
+
+
+def test_geometric_with_a_gamma_of_0_is_the_step_itself() -> None:
+    assert np.flatnonzero(counts("geometric", 3, gamma=0)).tolist() == [3]
+
+
+@settings(max_examples=200)
+@given(
+    strategy=st.sampled_from(WITHIN),
+    length=st.integers(1, 2**40),
+    part=st.floats(0, 1),
+    uniform=st.sampled_from([0.0, 2**-1074, 0.5, ALMOST_ONE]) | st.floats(0, ALMOST_ONE),
+    gamma=st.sampled_from([0.0, 1e-300, ALMOST_ONE]) | st.floats(0, ALMOST_ONE),
+)
+def test_no_step_is_outside_of_the_trajectory_or_before_the_row(
+    strategy: HindsightStrategy, length: int, part: float, uniform: float, gamma: float
+) -> None:
+    step = min(int(part * length), length - 1)
+    numbers = torch.tensor([step]), torch.tensor([length])
+    drawn = torch.tensor([uniform], dtype=torch.float64)
+    found = int(goal_steps(strategy, *numbers, drawn, gamma))
+    assert (0 if strategy is HindsightStrategy.EPISODE else step) <= found < length
+
+
+def test_a_row_gets_a_goal_as_likely_as_the_ratio_says_wherever_it_is_in_the_batch() -> None:
+    buffer = ReplayBuffer(
+        storage=LazyTensorStorage(10), sampler=HERSampler(RULE, ratio=0.3), seed=3
+    )
+    buffer.extend(goal_rows([4, 6]))
+    several = torch.stack([buffer.sample(5)["relabelled"].view(-1) for _ in range(1000)])
+    given = several.sum(0).numpy()
+    for place in range(5):
+        found = np.array([given[place], 1000 - given[place]])
+        assert abs(chi_square_score(found, np.array([300, 700]))) < 4
+
+
+# Goals where rows go to other processes, and where other processes write rows.
+
+
+MAZE = GoalRule.sparse(0.45)
+
+
+@pytest.fixture
+def maze(tmp_path: Path, config: Config) -> ExperienceReplay:
+    id = maze_files.install(maze_files.unpack("open", tmp_path / "source"), config)
+    return ExperienceReplay(
+        id, sampler=HERSampler(MAZE, sampler=DistributedSampler()), batch_size=15
+    )
+
+
+def test_a_worker_gives_goals_and_the_next_pass_is_another_epoch(maze: ExperienceReplay) -> None:
+    batches = list(BatchStream(maze).loader(num_workers=1))
+    assert torch.cat([batch["index"] for batch in batches]).sort().values.tolist() == [*range(180)]
+    for batch in batches:
+        own, given = batch["index"] // 60, batch["goal_row"] // 60  # episodes of 60 steps
+        assert torch.equal(own[given >= 0], given[given >= 0]) and batch["relabelled"].any()
+    assert maze.sampler.sampler.epoch == 1  # which copies of it begin with
+
+
+def test_goals_are_drawn_again_where_another_process_wrote_rows() -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(9), shared=True)
+    buffer.extend(goal_rows([9]))
+    sampler = HERSampler(RULE, ratio=1)
+    draw = SharedDraw(buffer.storage, sampler, 30, torch.Generator())
+    draw.attempt()
+    buffer.extend(goal_rows([9], first=100))  # as another process does between two attempts
+    draw.retry()
+    _, info, rows = draw.attempt()
+    sampler.relabel(rows, info)
+    for goals in (rows["observation"]["desired_goal"], rows["next"]["observation"]["desired_goal"]):
+        assert (goals >= 100).all()
+
+
+def test_shared_rows_get_goals() -> None:
+    buffer = ReplayBuffer(
+        storage=LazyTensorStorage(9), sampler=HERSampler(RULE, ratio=1), shared=True
+    )
+    for first in (0, 9, 18):
+        buffer.extend(goal_rows([4, 5], first=first))
+        batch = buffer.sample(40)
+        assert (batch[DESIRED] >= batch["next", *ACHIEVED]).all() and FAR not in batch[DESIRED]

@@ -1,4 +1,4 @@
-"""Ensembles: several buffers sampled as one."""
+"""Several buffers drawn from as one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+import datasets_cli
 from datasets_cli import (
+    ExperienceReplay,
     LazyTensorStorage,
+    Mixture,
     PrioritizedSampler,
     RandomSampler,
     ReplayBufferEnsemble,
@@ -20,7 +23,9 @@ from datasets_cli import (
     SamplerWithoutReplacement,
     SliceSamplerWithoutReplacement,
     TensorDictReplayBuffer,
+    open_storage,
 )
+from datasets_cli.config import Config
 from datasets_cli.errors import (
     EmptyBuffer,
     ImmutableError,
@@ -32,6 +37,9 @@ from datasets_cli.errors import (
 )
 from datasets_cli.replay import SamplerEnsemble, StorageEnsemble, WriterEnsemble
 from tests.support.refusals import refused
+from tests.support.text_rows import steps_of, write
+
+# Ensembles: several buffers sampled as one.
 
 
 def member(num_rows: int, start: int, **arguments: Any) -> TensorDictReplayBuffer:
@@ -116,8 +124,8 @@ def test_arrays_of_an_ensemble_are_those_of_torch(name: str) -> None:
     assert found[1, 3]["number"] == 103
 
 
-@pytest.mark.parametrize("name", ["numpy", "jax"])
-def test_priorities_of_arrays_go_back_to_their_members(name: str) -> None:
+@pytest.mark.parametrize("name", ["torch", "numpy", "jax"])
+def test_priorities_go_back_to_their_members(name: str) -> None:
     members = [member(10, start, sampler=PrioritizedSampler(10, 1.0, 1.0)) for start in (0, 100)]
     ensemble = ReplayBufferEnsemble(*members, batch_size=200, sample_from_all=True)
     found = ensemble.with_format(name, cast=name == "jax")
@@ -139,28 +147,8 @@ def test_priorities_are_given_by_what_the_index_names() -> None:
 
 def test_a_state_of_other_members_is_refused() -> None:
     two, three = (ReplayBufferEnsemble(*(member(4, 0),) * count) for count in (2, 3))
-    with pytest.raises(WrongState) as error:
+    with refused(WrongState, expected=["0", "1", "generator"]):
         two.load_state_dict(three.state_dict())
-    assert error.value.expected == ["0", "1", "generator"]
-
-
-def test_keys_of_one_member_alone_are_refused_as_arrays() -> None:
-    odd = member(10, 100, transform=lambda batch: batch.set("more", batch["number"]))
-    ensemble = ReplayBufferEnsemble(
-        member(10, 0), odd, batch_size=4, sample_from_all=True, format="numpy"
-    )
-    with pytest.raises(WrongRows) as caught:
-        ensemble.sample()
-    assert caught.value.key == ("more",)
-
-
-def test_priorities_go_back_to_their_members() -> None:
-    members = [member(10, start, sampler=PrioritizedSampler(10, 1.0, 1.0)) for start in (0, 100)]
-    ensemble = ReplayBufferEnsemble(*members, batch_size=200, sample_from_all=True)
-    batch = ensemble.sample()
-    batch["td_error"] = (batch["number"] == 103).float()
-    ensemble.update_tensordict_priority(batch)
-    assert set(members[1].sample(50)["number"].tolist()) == {103}
 
 
 def test_iteration_ends_with_the_first_epoch_that_ends_and_state_is_resumed() -> None:
@@ -300,3 +288,66 @@ def test_what_makes_no_sense_is_refused() -> None:
         StorageEnsemble(one.storage, one.storage, transforms=[lambda batch: batch])
     with pytest.raises(ImmutableError):
         ReplayBufferEnsemble(one).extend(one[:])
+
+
+# What mixtures of other tools get wrong, by their bug reports.
+
+
+def drawn(mixture: Mixture) -> list[int]:
+    return [row for batch in mixture for row in batch["index"].tolist()]
+
+
+# Mixtures of what datasets can be: views, stacks of frames, text, in every format of batches.
+
+
+def test_rows_of_views_are_those_of_their_dataset(door: str) -> None:
+    replay = ExperienceReplay(door)
+    table = replay.trajectories
+    best, run = replay.take(2, by="-return"), replay.rows(100, 250)
+    source = [
+        row
+        for k in np.argsort(-table["return"], kind="stable")[:2]
+        for row in range(table["start"][k], table["start"][k] + table["length"][k])
+    ]
+    source += range(100, 250)
+    mixture = Mixture({best: 0.5, run: 0.5}, 64, seed=0)
+    for _ in range(5):
+        batch = mixture.sample()
+        rows = [source[index] for index in batch["index"].tolist()]
+        assert torch.equal(batch["observation"], replay[rows]["observation"])
+
+
+@pytest.mark.parametrize("format", ["torch", "numpy", "jax"])
+def test_batches_of_every_format_say_the_member(door: str, format: str) -> None:
+    replay = ExperienceReplay(door)
+    mixture = Mixture([replay, replay.rows(0, 500)], 32, weights=[1, 1], seed=0, format=format)
+    plain = Mixture([replay, replay.rows(0, 500)], 32, weights=[1, 1], seed=0)
+    for _ in range(4):  # one by one, and read ahead
+        batch, right = mixture.sample(), plain.sample()
+        for key in ("member", "index", "action"):
+            assert np.array_equal(np.asarray(batch[key]), right[key].numpy())
+
+
+def test_stacks_of_frames_are_mixed(config: Config) -> None:
+    datasets_cli.download("demo/pong", verify=False)
+    replay = ExperienceReplay("demo/pong", frame_stack=3)
+    mixture = Mixture([replay.rows(0, 100), replay.rows(500, 900)], 16, weights=[1, 1], seed=0)
+    batch = mixture.sample()
+    assert batch["observation"].shape == (16, 3, 84, 84)
+    for at, (number, index) in enumerate(zip(batch["member"], batch["index"], strict=True)):
+        view, row = [(replay.rows(0, 100), index), (replay.rows(500, 900), index - 100)][number]
+        assert torch.equal(batch["observation"][at], view[int(row)]["observation"])
+
+
+def test_text_is_mixed_row_by_row(tmp_path: Path) -> None:
+    folders = [
+        write(tmp_path / name, layout, steps_of([f"{name} {step}" for step in range(14)]))
+        for name, layout in (("left", "ted"), ("right", "compact"))
+    ]
+    storages = [open_storage(folder, text=True) for folder in folders]
+    mixture = Mixture(storages, 12, weights=[1, 1], seed=0)
+    batch = mixture.sample()
+    for at, (number, index) in enumerate(zip(batch["member"], batch["index"], strict=True)):
+        row = storages[number].get(index[None] - len(storages[0]) * number)
+        assert batch["observation", "mission"][at] == row["observation", "mission"][0]
+        assert str(batch["observation", "mission"][at]).startswith(["left", "right"][number])

@@ -1,9 +1,11 @@
-"""What a mixture draws: rows of its members, by their weights, compared with slow loops."""
+"""Mixtures of datasets: shares, columns, and how they differ."""
 
 from __future__ import annotations
 
+import ast
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,27 +13,48 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tensordict import TensorDict
 
+import datasets_cli
 from datasets_cli import (
     BlockShuffleSampler,
     DistributedSampler,
+    ExperienceReplay,
     LazyTensorStorage,
     Mixture,
+    OfflineToOnline,
     PrioritizedSampler,
     PrioritizedSliceSampler,
     RandomSampler,
+    RenameTransform,
+    ReplayBufferEnsemble,
     SamplerWithoutReplacement,
     SliceSampler,
     SliceSamplerWithoutReplacement,
     TensorDictReplayBuffer,
+    open_storage,
 )
-from datasets_cli.errors import EmptyBuffer, Unsupported, UsageError, WrongSize, WrongState
+from datasets_cli.config import Config
+from datasets_cli.errors import (
+    EmptyBuffer,
+    UnknownKey,
+    Unsupported,
+    UsageError,
+    WrongRows,
+    WrongSize,
+    WrongState,
+)
 from datasets_cli.replay import Member
+from datasets_cli.replay.mixing.column_mapping import difference_table, different_keys
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from tests.replay.mixing.conftest import LENGTHS
-from tests.support.mixture_members import MEMBER_STEP
+from tests.replay.mixing.test_offline_to_online import buffer, rows
+from tests.support.mixture_members import MEMBER_STEP, member, rows_of, write
 from tests.support.refusals import refused
 from tests.support.trajectory_rows import chi_square_score
+
+# What a mixture draws: rows of its members, by their weights, compared with slow loops.
+
 
 Members = list[DatasetStorage]
 Rows = list[tuple[int, int]]
@@ -357,3 +380,266 @@ def test_what_a_member_would_lose_is_refused(members: Members) -> None:
     with refused(UsageError, argument="weights", found=[1.0]):
         Mixture({buffer(): 1.0}, weights=[1.0])
     assert Mixture([buffer(), Member(buffer(), name="expert")]).members[1] == "expert"
+
+
+# Members with other columns, or other meanings of their numbers: mapped, or refused.
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> DatasetStorage:
+    return member(tmp_path, 0, [5, 6])
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> DatasetStorage:
+    """Wider observations of another type and name, half of the actions, and one column more."""
+    rows = rows_of(1, [4, 4])
+    for successor in ((), ("next",)):
+        wide = rows.pop((*successor, "observation")).astype(np.float64)
+        rows[*successor, "state"] = wide[:, :2]
+    rows["info", "success"] = rows["next", "done"]
+    rows["action",] = rows["action",] / 2
+    return open_storage(write(tmp_path / "other", rows))
+
+
+MAPPED: dict[str, Any] = {
+    "drop": ["info"],
+    "rename": {"state": "observation", ("next", "state"): ("next", "observation")},
+    "scale": {"action": 2.0},
+    "cast": {"observation": torch.float32, ("next", "observation"): "float32"},
+    "pad": {"observation": 3, ("next", "observation"): 3},
+}
+
+
+def test_columns_that_differ_are_refused_with_a_table(
+    first: DatasetStorage, other: DatasetStorage
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        Mixture([first, other])
+    told = str(caught.value)
+    names = [storage.dataset.manifest.id for storage in (first, other)]
+    lines = [line.split("  ") for line in told.splitlines() if line.startswith("  ")]
+    cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
+    assert cells[:-1] == [
+        ["column", *names],
+        ["info.success", "-", "bool [1]"],
+        ["next.observation", "float32 [3]", "-"],
+        ["next.state", "-", "float64 [2]"],
+        ["observation", "float32 [3]", "-"],
+        ["state", "-", "float64 [2]"],
+    ]
+    assert "rename={old: new}" in told
+
+
+def test_declared_columns_are_those_of_the_others(
+    first: DatasetStorage, other: DatasetStorage
+) -> None:
+    mixture = Mixture([first, Member(other, **MAPPED)], 64, seed=0)
+    for _ in range(4):  # one by one, and read ahead
+        batch = mixture.sample()
+        mine = batch["member"] == 1
+        mark = batch["mark"].float()
+        expected = mark.expand(-1, 3).clone()
+        expected[mine, 2] = 0  # padded
+        assert torch.equal(batch["observation"], expected)
+        assert torch.equal(batch["action"], -mark)
+        assert batch["next", "observation"].dtype == torch.float32
+        assert 0 < mine.sum() < 64
+
+
+def test_a_column_is_filled_as_another_member_has_it(
+    first: DatasetStorage, other: DatasetStorage
+) -> None:
+    declared = {**MAPPED, "drop": []}
+    filling = Member(first, fill={("info", "success"): True})
+    mixture = Mixture([filling, Member(other, **declared)], 64, seed=0)
+    batch = mixture.sample()
+    done = batch["next", "done"]
+    expected = torch.where(batch["member"].unsqueeze(1) == 0, torch.ones_like(done), done)
+    assert torch.equal(batch["info", "success"], expected)
+    assert torch.equal(
+        mixture.storage.scalar_column(("info", "success"))[:11, 0], torch.ones(11) > 0
+    )
+
+
+def test_slices_and_states_of_mapped_members(first: DatasetStorage, other: DatasetStorage) -> None:
+    def mixture(**changed: Any) -> Mixture:
+        members = [first, Member(other, **(MAPPED | changed))]
+        return Mixture(members, 12, slice_len=4, seed=0, epoch="all")
+
+    running = mixture()
+    state = running.state_dict()
+    marks = torch.cat([batch["mark"].view(-1, 4) for batch in pickle.loads(pickle.dumps(running))])
+    assert (marks.diff() == 1).all() and len(marks) == 4
+    mixture().load_state_dict(state)
+    scaled = mixture(scale={"action": 3.0})
+    with pytest.raises(WrongState) as error:
+        scaled.load_state_dict(state)
+    contents = [each["dataset"]["content"] for each in (state, scaled.state_dict())]
+    assert [error.value.expected, error.value.found] == contents
+
+
+WRONG_COLUMNS: dict[str, tuple[dict[str, Any], type[UsageError], tuple[str, ...] | None]] = {
+    "no such column": ({"cast": {"reward": "float32"}}, UnknownKey, ("reward",)),
+    "no such group": ({"drop": ["infos"]}, UnknownKey, ("infos",)),
+    "twice one key": ({"rename": {"mark": "action"}}, UsageError, ("action",)),
+    "filled though there": ({"fill": {"mark": 0}}, UsageError, ("mark",)),
+    "filled by nothing": ({"fill": {"goal": 0}}, UnknownKey, ("goal",)),
+    "a filled row of another shape": ({"fill": {"extra": [1, 2, 3]}}, WrongSize, ("extra",)),
+    "no dtype": ({"cast": {"action": "float33"}}, UsageError, None),
+    "whole numbers scaled": ({"scale": {"mark": 0.5}}, WrongRows, ("mark",)),
+    "other factors": ({"scale": {"action": [1.0, 2.0]}}, WrongSize, ("action",)),
+    "cut": ({"pad": {"observation": 2}}, WrongSize, ("observation",)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_COLUMNS)
+def test_what_cannot_be_mapped_is_refused(first: DatasetStorage, tmp_path: Path, name: str) -> None:
+    arguments, error, key = WRONG_COLUMNS[name]
+    rows = rows_of(2, [3]) | {("extra",): np.zeros((3, 2), np.float32)}
+    with refused(error, key=key):
+        Mixture([Member(first, **arguments), open_storage(write(tmp_path / "more", rows))])
+
+
+def test_a_column_of_the_name_member_is_refused(tmp_path: Path) -> None:
+    rows = rows_of(2, [3]) | {("member",): np.zeros((3, 1), np.float32)}
+    storage = open_storage(write(tmp_path / "more", rows))
+    with refused(WrongRows, key=("member",)):
+        Mixture([storage])
+    mixture = Mixture([Member(storage, rename={"member": "team"})], 4)
+    assert mixture.sample()["team"].shape == (4, 1)
+
+
+def test_rows_of_other_kinds_are_refused(first: DatasetStorage) -> None:
+    plain = TensorDictReplayBuffer(storage=LazyTensorStorage(5))
+    plain.reader.storage.write(slice(0, 5), plain.reader.storage.flatten(torch.zeros(5, 2)))
+    with refused(WrongRows, argument="members", found="not TensorDicts"):
+        Mixture([first, plain])
+
+
+# Real datasets
+
+
+def test_door_of_d4rl_and_of_minari_are_mixed(config: Config) -> None:
+    names = ["demo/door-human", "demo/door-minari"]
+    datasets_cli.download(names, verify=False)
+    human, minari = (ExperienceReplay(name, download=False) for name in names)
+    with pytest.raises(WrongRows) as caught:
+        Mixture([human, minari])
+    assert "observation" in caught.value.found
+    keys = ["observation", ("next", "observation"), ("next", "reward")]
+    mapped = Member(minari, drop=["info", ("next", "info")], cast=dict.fromkeys(keys, "float32"))
+    mixture = Mixture({Member(human, drop=["info"]): 0.5, mapped: 0.5}, 64, seed=0)
+    batch = mixture.sample()
+    source = [human, minari]
+    for at, (number, index) in enumerate(zip(batch["member"], batch["index"], strict=True)):
+        row = source[number][int(index) - 299 * int(number)]
+        assert torch.equal(batch["observation"][at], row["observation"].float())
+        assert torch.equal(batch["next", "reward"][at], row["next", "reward"].float())
+
+
+@pytest.mark.parametrize("wrong", [{"drop": "action"}, {"drop": 3}, {"rename": "x"}, {"scale": 3}])
+def test_mappings_that_do_not_go_by_column_are_refused(wrong: Any) -> None:
+    (name,) = wrong
+    with refused(UsageError, argument=name, found=wrong[name]):
+        Member(TensorDictReplayBuffer(), **wrong)
+
+
+# Offline and online rows that differ: refused with both named, or their common entries chosen.
+
+
+def online_of(data: TensorDict) -> TensorDictReplayBuffer:
+    made = TensorDictReplayBuffer(storage=LazyTensorStorage(1000))
+    made.extend(data)
+    return made
+
+
+def test_each_difference_is_named_with_what_both_have() -> None:
+    number = torch.arange(5)
+    odd = TensorDict(
+        {"number": number.float(), ("next", "number"): torch.ones(5, 3), "action": number}, [5]
+    )
+    both = OfflineToOnline(buffer(5), online_of(odd), batch_size=4)
+    with pytest.raises(UsageError) as caught:
+        both.sample()
+    for line in (
+        "The rows of offline and online differ in action, next.number, number",
+        "  column       offline   online",
+        "  action       -         int64 []",
+        "  next.number  int64 []  float32 [3]",
+        "  number       int64 []  float32 []",
+        "DoubleToFloat or RenameTransform",
+    ):
+        assert line in str(caught.value)
+
+
+def test_rows_of_a_loop_with_fewer_entries_than_the_dataset_are_mixed_by_keys(door: str) -> None:
+    replay = ExperienceReplay(door)
+    online = online_of(replay[:50].select("observation", "action", ("next", "reward")))
+    with pytest.raises(WrongRows) as caught:
+        OfflineToOnline(replay, online).sample(8)
+    assert "next.done" in caught.value.found
+    told = str(caught.value).partition("keys=")[2].removesuffix(".")
+    keys = ast.literal_eval(told)  # as the message says, to be pasted
+    assert set(keys) == {"observation", "action", ("next", "reward")}
+    batch = OfflineToOnline(replay, online, keys=keys).sample(8)
+    assert set(batch.exclude("index").keys(True, True)) == set(keys)
+    right = replay[batch["index", "index"]]  # rows of both are those of the dataset
+    assert torch.equal(batch["next", "reward"], right["next", "reward"])
+
+
+def test_keys_choose_entries_of_batches_that_are_all_offline_too() -> None:
+    both = OfflineToOnline(buffer(5), buffer(0), keys="number")
+    assert set(both.sample(4).keys()) == {"number", "index"}
+    with refused(UnknownKey, argument="keys", key=("action",)):
+        OfflineToOnline(buffer(5), buffer(0), keys=["number", "action"]).sample(4)
+
+
+def test_a_group_among_the_keys_is_whole() -> None:
+    both = OfflineToOnline(buffer(5), buffer(5), keys=["next"])
+    assert set(both.sample(4).exclude("index").keys(True, True)) == {("next", "number")}
+
+
+def test_a_transform_of_one_buffer_makes_both_alike() -> None:
+    online = online_of(rows(range(500, 505)).rename_key_("number", "count"))
+    with refused(WrongRows, found=["count", "number"]):
+        OfflineToOnline(buffer(5), online).sample(4)
+    online.append_transform(RenameTransform(["count"], ["number"]))
+    assert OfflineToOnline(buffer(5), online).sample(4)["number"][2:].min() >= 500
+
+
+def test_element_types_of_members_of_an_ensemble_are_not_cast() -> None:
+    single = online_of(TensorDict({"x": torch.ones(5)}, [5]))
+    double = online_of(TensorDict({"x": torch.ones(5, dtype=torch.float64)}, [5]))
+    ensemble = ReplayBufferEnsemble(single, double, sample_from_all=True)
+    with refused(WrongRows, key=("x",)):
+        ensemble.sample_flat(4)
+
+
+def test_rows_on_different_devices_differ() -> None:
+    here, there = ({("x",): torch.ones(2, 3, device=name)} for name in ("cpu", "meta"))
+    assert different_keys(here, there) == [("x",)] and different_keys(here, {**here}) == []
+    told = difference_table([("x",)], ["offline", "online"], [here, there])
+    assert told.splitlines()[1] == "  x       float32 [3]  float32 [3] on meta"
+
+
+def test_text_and_tensors_under_one_key_differ() -> None:
+    words = [TensorDict({"x": "word"}, []) for _ in range(3)]
+    text = TensorDictReplayBuffer(batch_size=2)
+    text.extend(words)
+    both = OfflineToOnline(online_of(TensorDict({"x": torch.ones(3)}, [3])), text)
+    with refused(WrongRows, key=("x",)):
+        both.sample(4)
+
+
+def test_text_of_both_is_joined() -> None:
+    made = [TensorDictReplayBuffer() for _ in range(2)]
+    for word, each in zip(("old", "new"), made, strict=True):
+        each.extend([TensorDict({"x": word}, []) for _ in range(3)])
+    assert OfflineToOnline(*made).sample(4)["x"] == ["old", "old", "new", "new"]
+
+
+@pytest.mark.parametrize("keys, found", [([], []), ([3], 3)])
+def test_keys_that_name_no_entry_are_refused(keys: Any, found: object) -> None:
+    with refused(UsageError, found=found):
+        OfflineToOnline(buffer(5), buffer(5), keys=keys)

@@ -1,8 +1,10 @@
-"""Epochs by blocks: every row once, from few blocks at a time, shared and resumed."""
+"""Epochs: each row once, in shuffled blocks, over several ranks."""
 
 from __future__ import annotations
 
+import itertools
 import json
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,13 +20,21 @@ from datasets_cli import (
     DistributedSampler,
     LazyTensorStorage,
     ReplayBuffer,
+    SamplerWithoutReplacement,
     TensorStorage,
 )
 from datasets_cli.errors import EmptyBuffer, UsageError, WrongSize, WrongState
+from datasets_cli.replay.samplers import orders as order
 from datasets_cli.replay.samplers import rows as block_shuffle
 from datasets_cli.replay.samplers import rows as distributed
+from datasets_cli.replay.samplers.epochs import listed_epoch
+from datasets_cli.replay.samplers.orders import FeistelOrder, permutation, random_words
 from datasets_cli.replay.samplers.rows import block_order, window_order
+from tests.support.refusals import refused
 from tests.support.trajectory_rows import TrajectoryRows, chi_square_score
+
+# Epochs by blocks: every row once, from few blocks at a time, shared and resumed.
+
 
 UNUSED = torch.Generator()
 
@@ -196,24 +206,20 @@ def test_what_has_no_rows_or_no_place_for_them_is_refused() -> None:
     with pytest.raises(EmptyBuffer):
         BlockShuffleSampler().sample(LazyTensorStorage(5), 2, UNUSED)
     for name in ("block_len", "window"):
-        with pytest.raises(UsageError) as size:
+        with refused(UsageError, argument=name, found=0):
             BlockShuffleSampler(**{name: 0})
-        assert (size.value.argument, size.value.found) == (name, 0)
-    with pytest.raises(WrongSize) as few:
+    with refused(WrongSize, found=3):
         BlockShuffleSampler(num_replicas=4, rank=0, drop_last=True).sample(
             TrajectoryRows([3]), 1, UNUSED
         )
-    assert few.value.found == 3
 
 
 def test_a_state_of_other_sizes_or_of_too_many_processes_is_refused() -> None:
     sampler = BlockShuffleSampler(5, 3)
-    with pytest.raises(WrongState) as sizes:
+    with refused(WrongState, expected=(5, 3), found=(4, 3)):
         sampler.load_state_dict(BlockShuffleSampler(4, 3).state_dict())
-    assert (sizes.value.expected, sizes.value.found) == ((5, 3), (4, 3))
-    with pytest.raises(WrongState) as parts:
+    with refused(WrongState, key="parts", found=2**40):
         sampler.load_state_dict(sampler.state_dict() | {"parts": 2**40})
-    assert (parts.value.key, parts.value.found) == ("parts", 2**40)
 
 
 def test_an_epoch_of_rows_does_not_continue_one_of_blocks() -> None:
@@ -225,14 +231,208 @@ def test_an_epoch_of_rows_does_not_continue_one_of_blocks() -> None:
         ({}, blocks, None),
         (DistributedSampler().state_dict(), blocks, rows),
     ):
-        with pytest.raises(WrongState) as error:
+        with refused(WrongState, argument="sampler", expected=expected, found=found):
             buffer.load_state_dict(buffer.state_dict() | {"sampler": state})
-        assert (error.value.argument, error.value.expected) == ("sampler", expected)
-        assert error.value.found == found
-    with pytest.raises(WrongState) as kind:
+    with refused(WrongState, expected=rows, found=blocks):
         DistributedSampler().load_state_dict(BlockShuffleSampler(4, 3).state_dict())
-    assert (kind.value.expected, kind.value.found) == (rows, blocks)
 
 
 def test_a_window_may_be_larger_than_any_number_of_rows() -> None:
     assert sorted(drawn(BlockShuffleSampler(2**40, 2**40), 9)) == [*range(9)]
+
+
+# Random orders of any size: every item once, and nothing in them that chance does not explain.
+
+
+MANY = 5000  # a Feistel network
+KEYS = 500
+ROUNDS = 4  # with another number every seed would give another order
+
+
+def mixed(word: int) -> int:
+    """SplitMix64's mixing, in whole numbers of Python."""
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) % 2**64
+    return word ^ (word >> 31)
+
+
+def split_mix(seed: int, count: int) -> list[int]:
+    return [mixed((seed + number * 0x9E3779B97F4A7C15) % 2**64) for number in range(1, count + 1)]
+
+
+def feistel(num_items: int, key: int) -> list[int]:
+    """The order of a Feistel network, one item after the other."""
+    bits = num_items.bit_length() // 2
+    width, height = 2**bits, (num_items // 2**bits) // 2 * 2 + 2
+    words = [word // 2**32 for word in split_mix(mixed(key % 2**64), ROUNDS * (width + height))]
+
+    def permuted(cell: int) -> int:
+        left, right = divmod(cell, width)
+        for number in range(ROUNDS):
+            left = (left + words[number * width + right] * height // 2**32) % height
+            right ^= words[ROUNDS * width + number * height + left] % width
+        cell = left * width + right
+        return cell if cell < num_items else permuted(cell)
+
+    return [permuted(place) for place in range(num_items)]
+
+
+def whole(num_items: int, key: int) -> np.ndarray:
+    return permutation(num_items, key).at(np.arange(num_items))
+
+
+@cache
+def many_orders() -> np.ndarray:
+    """The orders ``[KEYS, MANY]`` of successive keys."""
+    return np.stack([whole(MANY, key) for key in range(KEYS)])
+
+
+def test_words_are_those_of_split_mix_64() -> None:
+    published = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert split_mix(1234567, 3) == published
+    for key in (0, 1, -1, 2**64 - 1, 1234567):
+        assert random_words(key, 5).tolist() == split_mix(mixed(key % 2**64), 5)
+
+
+def test_an_order_is_that_of_a_plain_feistel_network() -> None:
+    for num_items, key in [(1, 5), (2, 5), (63, 7), (64, 8), (100, -1), (4097, 2**63 - 1)]:
+        order = FeistelOrder(num_items, key)
+        assert order.at(np.arange(num_items)).tolist() == feistel(num_items, key)
+
+
+def test_few_items_come_in_the_order_of_their_words() -> None:
+    words = split_mix(mixed(3), 40)
+    assert whole(40, 3).tolist() == sorted(range(40), key=words.__getitem__)
+
+
+def test_every_item_of_few_comes_once_for_every_key() -> None:
+    for num_items, key in itertools.product(range(1, 65), range(40)):
+        assert len(permutation(num_items, key)) == num_items
+        for each in (permutation(num_items, key), FeistelOrder(num_items, key)):
+            assert sorted(each.at(np.arange(num_items))) == [*range(num_items)]
+
+
+@settings(max_examples=60)
+@given(num_items=st.integers(1, 60_000), key=st.integers(-(2**63), 2**64 - 1), data=st.data())
+def test_every_item_comes_once_and_any_part_of_the_order_alone(
+    num_items: int, key: int, data: st.DataObject
+) -> None:
+    order = whole(num_items, key)
+    assert (np.bincount(order, minlength=num_items) == 1).all()
+    places = st.lists(st.integers(0, num_items - 1), min_size=1, max_size=9)
+    some = np.array(data.draw(places))
+    assert (permutation(num_items, key).at(some) == order[some]).all()
+
+
+def test_of_many_items_each_comes_at_each_place_alike() -> None:
+    orders = many_orders()
+    for place in (0, 1, 63, 64, 2500, MANY - 1):
+        for part in (orders[:, place] // 100, orders[:, place] % 50):  # rows, columns of a table
+            counts = np.bincount(part, minlength=50)
+            assert abs(chi_square_score(counts, np.full(50, KEYS / 50))) < 4
+
+
+# Epochs: every row once, resumed anywhere, of any size.
+
+
+HUGE = TrajectoryRows([2**36])
+"""An array with a number for each of its rows would take 512 GiB."""
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def drawn_epochs(sampler: Any, num_rows: int, batch_size: int, seed: int = 0) -> list[int]:
+    """The rest of an epoch."""
+    rows, found = TrajectoryRows([num_rows]), []
+    while True:
+        found += sampler.sample(rows, batch_size, seeded(seed))[0].tolist()
+        if sampler.ran_out:
+            return found
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        SamplerWithoutReplacement,
+        lambda: DistributedSampler(2, 1),
+        lambda: BlockShuffleSampler(60, 100, num_replicas=2, rank=1),
+    ],
+    ids=["epoch", "shared", "blocks"],
+)
+@settings(max_examples=30)
+@given(
+    num_rows=st.integers(1, 30_000), sizes=st.lists(st.integers(1, 9000), min_size=1, max_size=6)
+)
+def test_an_epoch_is_resumed_after_any_batch(make: Any, num_rows: int, sizes: list[int]) -> None:
+    rows, whole, resumed = TrajectoryRows([num_rows]), make(), make()
+    for size in sizes:
+        state = json.loads(json.dumps(whole.state_dict()))
+        resumed.load_state_dict(state)
+        expected = whole.sample(rows, size, seeded())[0].tolist()
+        assert resumed.sample(rows, size, seeded())[0].tolist() == expected
+        assert resumed.state_dict() == whole.state_dict()
+
+
+@settings(max_examples=30)
+@given(num_rows=st.integers(1, 30_000), sizes=st.lists(st.integers(1, 9000), min_size=1))
+def test_batches_of_any_sizes_are_one_order(num_rows: int, sizes: list[int]) -> None:
+    rows, sampler, found = TrajectoryRows([num_rows]), SamplerWithoutReplacement(), []
+    for size in [*sizes, num_rows]:
+        found += sampler.sample(rows, size, seeded())[0].tolist()
+        if sampler.ran_out:
+            break
+    assert found == drawn_epochs(SamplerWithoutReplacement(), num_rows, num_rows)
+    assert sorted(found) == [*range(num_rows)]
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_an_epoch_may_be_larger_than_the_memory(shuffle: bool) -> None:
+    for make in (SamplerWithoutReplacement, DistributedSampler, BlockShuffleSampler):
+        sampler = make(shuffle=shuffle)
+        batches = [sampler.sample(HUGE, 256, seeded())[0] for _ in range(40)]
+        found = torch.cat(batches)
+        assert len(found.unique()) == 40 * 256
+        assert found.max() < len(HUGE)
+        assert (found.diff() == 1).all() != shuffle
+
+
+def test_a_seed_gives_the_epochs_that_it_always_gave() -> None:
+    assert drawn_epochs(SamplerWithoutReplacement(), 8, 3, seed=0) == [2, 3, 1, 7, 6, 4, 5, 0]
+    assert drawn_epochs(SamplerWithoutReplacement(), 8, 3, seed=1) == [6, 7, 5, 2, 1, 0, 4, 3]
+    shared = DistributedSampler(num_replicas=1, rank=0, seed=3)
+    shared.set_epoch(2)
+    assert drawn_epochs(shared, 8, 3) == [0, 1, 7, 3, 2, 4, 5, 6]
+
+
+def test_an_epoch_is_resumed_whatever_seed_its_generator_gave() -> None:
+    sampler, state = SamplerWithoutReplacement(), SamplerWithoutReplacement().state_dict()
+    sampler.load_state_dict(state | {"seed": 2**62 - 1})
+    assert sampler.state_dict()["seed"] == 2**62 - 1
+    with refused(WrongState, key="seed", found=2**62):
+        sampler.load_state_dict(state | {"seed": 2**62})
+
+
+def test_a_list_of_what_is_left_of_an_epoch_is_drawn_in_its_order_before_the_next_one() -> None:
+    sampler = SamplerWithoutReplacement()
+    sampler.load_state_dict(listed_epoch(torch.tensor([3, 0, 2]), num_rows=5))
+    assert drawn_epochs(sampler, 5, batch_size=2) == [3, 0, 2]
+    assert sorted(drawn_epochs(sampler, 5, batch_size=2)) == [0, 1, 2, 3, 4]
+
+
+def test_a_batch_does_not_share_memory_with_the_next() -> None:
+    sampler = SamplerWithoutReplacement(shuffle=False)
+    rows = TrajectoryRows([10])
+    sampler.sample(rows, 4, seeded())[0].fill_(-1)
+    assert sampler.sample(rows, 4, seeded())[0].tolist() == [4, 5, 6, 7]
+
+
+def test_some_thousand_items_are_worked_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    whole = order.Share._read_from
+    monkeypatch.setattr(
+        order.Share, "_read_from", lambda self, *span: read.append(span) or whole(self, *span)
+    )
+    drawn_epochs(SamplerWithoutReplacement(), 20_000, 300)
+    assert read == [(start, 300) for start in (0, 8100, 16_200)]

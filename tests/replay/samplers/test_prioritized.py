@@ -1,9 +1,10 @@
-"""Prioritised draws against the formula written out; each TorchRL defect by name."""
+"""Priorities: of rows, of slices, on devices, and the tree that sums them."""
 
 from __future__ import annotations
 
 import math
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,20 @@ from datasets_cli import (
     LazyTensorStorage,
     ListStorage,
     PrioritizedSampler,
+    PrioritizedSliceSampler,
     ReplayBuffer,
     TensorStorage,
 )
-from datasets_cli.errors import EmptyBuffer, OutOfRange, UsageError, WrongRows
+from datasets_cli.errors import EmptyBuffer, OutOfRange, UsageError, WrongRows, WrongSize
 from datasets_cli.replay.samplers import priorities
-from datasets_cli.replay.samplers.sum_tree import RunningSums
+from datasets_cli.replay.samplers.sum_tree import RunningSums, SumTree
 from datasets_cli.torchrl import TensorDictPrioritizedReplayBuffer
+from tests.support.refusals import refused
+from tests.support.stand_in_device import DEVICE, StandInDevice
 from tests.support.trajectory_rows import TrajectoryRows
+
+# Prioritised draws against the formula written out; each TorchRL defect by name.
+
 
 WEIGHT = ("priority_weight",)
 
@@ -84,21 +91,13 @@ def test_the_torch_seed_gives_the_draws() -> None:
     assert torch.equal(first, second)
 
 
-def test_the_sign_of_a_priority_does_not_matter() -> None:
-    """Named defect: a negative priority becomes NaN in TorchRL's tree."""
-    sampler = PrioritizedSampler(2, 1.0, 1.0)
-    sampler.update_priority([0, 1], [-3.0, 1.0])
-    assert abs(drawn_share(sampler, 2)[0] - 0.75) < 0.01
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_priority_that_is_not_finite_is_rejected_and_changes_nothing(bad: float) -> None:
     sampler = PrioritizedSampler(3, 1.0, 1.0)
     sampler.update_priority([0, 1, 2], [1.0, 2.0, 3.0])
     for priority in (bad, [1.0, bad], [[1.0, 2.0], [bad, 1.0]]):
-        with pytest.raises(UsageError) as error:
+        with refused(UsageError, argument="priority"):
             sampler.update_priority([0, 1], priority)
-        assert error.value.argument == "priority"
     assert sampler.draw.priorities.known.tolist() == [1.0, 2.0, 3.0]
 
 
@@ -159,9 +158,8 @@ def test_the_highest_priority_within_the_buffer_goes_with_its_row() -> None:
 def test_priorities_that_do_not_fit_are_refused(
     index: Any, priority: Any, kind: type[UsageError], found: Any
 ) -> None:
-    with pytest.raises(kind) as error:
+    with refused(kind, found=found):
         PrioritizedSampler(5, 1.0, 1.0).update_priority(index, priority)
-    assert error.value.found == found
 
 
 @pytest.mark.parametrize("words", [np.array(["high", "low"]), [None, 1.0], "high", [[1.0], 2.0]])
@@ -169,9 +167,8 @@ def test_a_buffer_rejects_priorities_that_are_not_numbers(words: Any) -> None:
     sampler = PrioritizedSampler(2, 1.0, 1.0)
     buffer = ReplayBuffer(storage=TensorStorage(torch.arange(2)), sampler=sampler)
     for index, priority in [([0, 1], words), (words, 1.0)]:
-        with pytest.raises(UsageError) as error:
+        with refused(UsageError, expected="numbers"):
             buffer.update_priority(index, priority)
-        assert error.value.expected == "numbers"
 
 
 @pytest.mark.parametrize(
@@ -200,9 +197,8 @@ def test_alpha_and_beta_can_be_changed_also_from_zero() -> None:
     assert abs(drawn_share(sampler, 2)[1] - 0.75) < 0.01
     index, info = sampler.sample(storage(2), 50, seeded())
     assert torch.allclose(info[WEIGHT], torch.where(index == 0, 1.0, 1 / 3))
-    with pytest.raises(UsageError) as error:
+    with refused(UsageError, argument="alpha", found=-0.5):
         sampler.alpha = -0.5
-    assert (error.value.argument, error.value.found) == ("alpha", -0.5)
 
 
 def test_rows_beyond_the_storage_are_never_drawn() -> None:
@@ -219,9 +215,8 @@ def test_nothing_to_draw_is_refused() -> None:
         PrioritizedSampler(5, 1.0, 1.0).sample(storage(0), 4, seeded())
     sampler = PrioritizedSampler(2, 1.0, 1.0, eps=0.0)
     sampler.update_priority([0, 1], 0.0)
-    with pytest.raises(EmptyBuffer) as error:
+    with refused(EmptyBuffer, found=0.0):
         sampler.sample(storage(2), 4, seeded())
-    assert error.value.found == 0.0
 
 
 @pytest.mark.parametrize("kind", [LazyTensorStorage, ListStorage, None])
@@ -292,26 +287,262 @@ def test_the_running_sums_of_a_device_draw_the_same(monkeypatch: pytest.MonkeyPa
     assert torch.equal(info[WEIGHT], right[1][WEIGHT])
 
 
-def test_a_storage_of_two_dimensions_that_grows_keeps_the_priorities() -> None:
-    storage = LazyTensorStorage(10, ndim=2)
-    sampler = PrioritizedSampler(10, 1.0, 1.0, eps=0.0)
-    buffer = ReplayBuffer(storage=storage, sampler=sampler, batch_size=4)
-    steps = TensorDict({"x": torch.zeros(3, 2)}, [3, 2])
-    buffer.extend(steps)
-    sampler.update_priority(torch.arange(6), torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
-    buffer.extend(steps)  # 10 are rounded up to 12 rows of 3 lanes
-    assert len(storage) == 12
-    known = sampler.state_dict()["priorities"]
-    assert known.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0] + [6.0] * 6
+# Prioritised slices: never across a boundary, first rows in proportion to their priority.
 
 
-def test_priorities_of_more_rows_than_were_asked_for_are_loaded(tmp_path: Path) -> None:
-    samplers = [PrioritizedSampler(200, 1.0, 1.0, eps=0.0) for _ in range(2)]
-    for sampler in samplers:  # 200 are rounded up to 201 rows of 3 lanes
-        storage = LazyTensorStorage(200, ndim=2)
-        buffer = ReplayBuffer(storage=storage, sampler=sampler, batch_size=4)
-        buffer.extend(TensorDict({"x": torch.zeros(3, 67)}, [3, 67]))
-    samplers[0].update_priority(torch.arange(201), torch.arange(201.0))
-    samplers[0].dumps(tmp_path)
-    samplers[1].loads(tmp_path)
-    assert samplers[1].state_dict()["priorities"].tolist() == [*range(201)]
+LAST = ("next", "truncated")
+
+
+def sampler_of(capacity: int, **arguments: Any) -> PrioritizedSliceSampler:
+    return PrioritizedSliceSampler(capacity, 1.0, 1.0, 0.0, torch.double, **arguments)
+
+
+def slices_of(index: torch.Tensor, last: torch.Tensor) -> list[list[int]]:
+    """Cut a batch behind each row that is marked as the last of a slice."""
+    cuts = last.view(-1).nonzero().view(-1) + 1
+    return [part.tolist() for part in index.tensor_split(cuts) if len(part)]
+
+
+@settings(max_examples=60)
+@given(
+    lengths=st.lists(st.integers(1, 12), min_size=1, max_size=9),
+    slice_len=st.integers(1, 8),
+    strict=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_a_slice_lies_within_one_trajectory(
+    lengths: list[int], slice_len: int, strict: bool, seed: int
+) -> None:
+    """Named defect: TorchRL's slices crossed trajectories (pytorch/rl#2208)."""
+    rows = TrajectoryRows(lengths)
+    if strict and max(lengths) < slice_len:
+        return
+    sampler = sampler_of(len(rows), slice_len=slice_len, strict_length=strict)
+    sampler.update_priority(torch.arange(len(rows)), torch.rand(len(rows), generator=seeded(seed)))
+    index, info = sampler.sample(rows, 20 * slice_len, seeded(seed))
+    episode = np.repeat(np.arange(len(lengths)), lengths)
+    found = slices_of(index, info[LAST])
+    assert len(found) == 20
+    for part in found:
+        first, owner = part[0], episode[part[0]]
+        assert part == list(range(first, first + len(part)))
+        assert (episode[part] == owner).all()
+        short = not strict and lengths[owner] < slice_len
+        assert len(part) == (lengths[owner] if short else slice_len)
+
+
+def test_weights_compare_the_rows_that_can_be_first() -> None:
+    """Named defect: TorchRL takes the least over all rows, also those never drawn."""
+    sampler = sampler_of(5, num_slices=8)
+    sampler.update_priority(torch.arange(5), torch.tensor([4.0, 2.0, 8.0, 0.01, 0.01]))
+    index, info = sampler.sample(TrajectoryRows([5]), 24, seeded())
+    first = index.view(8, 3)[:, :1].expand(8, 3).reshape(-1)
+    right = torch.tensor([0.5, 1.0, 0.25], dtype=torch.double)[first]
+    assert torch.equal(info[WEIGHT], right)
+
+
+def test_writing_moves_the_boundaries() -> None:
+    rows = TrajectoryRows([4, 4])
+    sampler = sampler_of(8, slice_len=4)
+    assert set(sampler.sample(rows, 80, seeded())[0].view(-1, 4)[:, 0].tolist()) == {0, 4}
+    rows.offsets = torch.tensor([0, 2, 8])  # rows 2 and 3 were overwritten by another trajectory
+    rows.revision += 1
+    sampler.on_write(torch.tensor([2, 3]))
+    assert set(sampler.sample(rows, 80, seeded())[0].view(-1, 4)[:, 0].tolist()) == {2, 3, 4}
+    sampler.on_clear()
+    rows.offsets = torch.tensor([0, 4])
+    rows.revision += 1
+    sampler.on_write(torch.arange(4))
+    assert set(sampler.sample(rows, 80, seeded())[0].view(-1, 4)[:, 0].tolist()) == {0}
+
+
+def test_marks_can_be_left_out_and_too_long_slices_are_refused() -> None:
+    _, info = sampler_of(4, slice_len=2, truncated_key=None).sample(
+        TrajectoryRows([4]), 4, seeded()
+    )
+    assert info.keys() == {WEIGHT}
+    with refused(WrongSize, expected="at most 4", found=5):
+        sampler_of(4, slice_len=5).sample(TrajectoryRows([4]), 5, seeded())
+    with refused(UsageError, argument="slice_len"):
+        sampler_of(4)
+
+
+def test_a_storage_that_was_filled_before_and_a_state_that_goes_on() -> None:
+    rows, sampler, other = TrajectoryRows([9, 6]), *(sampler_of(15, slice_len=3) for _ in range(2))
+    sampler.sample(rows, 3, seeded())
+    sampler.update_priority(torch.arange(15), torch.arange(1.0, 16.0))
+    other.load_state_dict(sampler.state_dict())
+    right, _ = sampler.sample(rows, 300, seeded(1))
+    assert torch.equal(other.sample(rows, 300, seeded(1))[0], right)
+
+
+# Priorities on a device: how much it is asked to do, and that its draws are those of the CPU.
+
+
+ROWS = TrajectoryRows([600, 400])
+
+
+@pytest.fixture
+def device() -> Iterator[StandInDevice]:
+    with StandInDevice() as device:
+        yield device
+
+
+def filled(priority: torch.Tensor, **options: Any) -> PrioritizedSampler:
+    sampler = PrioritizedSampler(1000, 0.7, 0.5, **options)
+    sampler.update_priority(torch.arange(1000), priority)
+    return sampler
+
+
+def draw(sampler: PrioritizedSampler, count: int = 256) -> tuple[torch.Tensor, torch.Tensor]:
+    rows, info = sampler.sample(ROWS, count, torch.Generator().manual_seed(0))  # type: ignore[arg-type]
+    return rows, info[WEIGHT]
+
+
+def test_a_training_step_takes_fifteen_operations_and_one_wait_for_each_half(
+    device: StandInDevice,
+) -> None:
+    sampler = filled(torch.rand(1000), device=DEVICE)
+    rows, _ = draw(sampler)
+    loss = torch.rand(256).to(DEVICE)
+    device.clear()
+    sampler.update_priority(rows, loss)
+    assert (len(device.operations) <= 15, len(device.waits), device.sent) == (True, 1, [])
+    device.clear()
+    draw(sampler)
+    assert (len(device.operations) <= 15, len(device.waits)) == (True, 1)
+    assert device.sent == [256 * 8]  # the chances; a generator on the device draws them there
+
+
+def test_rows_and_weights_are_those_of_the_cpu(device: StandInDevice) -> None:
+    priority = torch.rand(1000, dtype=torch.float64).round(decimals=1)
+    rows, weights = draw(filled(priority, eps=0.0, dtype=torch.double, device=DEVICE), 5000)
+    right, right_weights = draw(filled(priority, eps=0.0, dtype=torch.double), 5000)
+    assert rows.device == DEVICE and (priority[right] > 0).all()
+    assert torch.equal(rows.cpu(), right)
+    torch.testing.assert_close(weights.cpu(), right_weights)
+
+
+def test_of_equal_rows_the_last_counts(device: StandInDevice) -> None:
+    sampler = filled(torch.zeros(()), eps=0.0, device=DEVICE)
+    sampler.update_priority(torch.tensor([4, 9, 4, -1]), torch.tensor([1.0, 2.0, 0.0, 7.0]))
+    assert set(draw(sampler)[0].cpu().tolist()) == {9}
+    sampler.update_priority(torch.tensor([9]), 0.0)
+    with pytest.raises(EmptyBuffer):
+        draw(sampler)
+    with refused(OutOfRange, row=-2):
+        sampler.update_priority(torch.tensor([-2]), 1.0)
+
+
+def test_slices_begin_where_there_is_room(device: StandInDevice) -> None:
+    sampler = PrioritizedSliceSampler(1000, 0.7, 0.5, slice_len=500, device=DEVICE)
+    sampler.update_priority(torch.arange(1000), torch.rand(1000))
+    rows, _ = sampler.sample(ROWS, 2000, torch.Generator().manual_seed(0))  # type: ignore[arg-type]
+    first = rows.cpu().view(4, 500)[:, 0]
+    assert rows.device == DEVICE and (first <= 100).all()  # of 600 rows; 400 have no room
+
+
+# Sum trees, and a device's running sums, against sums and searches written out.
+
+
+CPU = torch.device("cpu")
+KINDS = {"numpy": SumTree, "torch": lambda capacity: RunningSums(capacity, CPU)}
+CAPACITIES = [1, 2, 3, 7, 1024, 1025, 5000]
+
+
+def filled_tree(kind: str, weights: np.ndarray) -> Any:
+    tree = KINDS[kind](len(weights))
+    tree.set_run(0, tree.array(torch.from_numpy(weights)))
+    return tree
+
+
+def drawn(tree: Any, chance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    leaf, likelier = tree.draw(torch.from_numpy(chance), tree.capacity, 1.0)
+    return np.asarray(leaf), np.asarray(likelier)
+
+
+def slow_scan(weights: np.ndarray, mass: np.ndarray) -> np.ndarray:
+    """The first leaf whose running sum, exact for whole numbers, is above the mass."""
+    return np.searchsorted(weights.cumsum(), mass, side="right")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_leaf_under_a_mass_is_drawn(kind: str) -> None:
+    for capacity in CAPACITIES:
+        rng = np.random.default_rng(capacity)
+        weights = rng.integers(0, 5, capacity).astype(float)
+        weights[-1] += 1
+        for batch in (1, 40, 3000):  # by the table and without it
+            chance = rng.uniform(0, 1, batch)
+            leaf, likelier = drawn(filled_tree(kind, weights), chance)
+            assert np.array_equal(leaf, slow_scan(weights, chance * weights.sum()))
+            assert np.array_equal(likelier, weights[leaf] / weights[weights > 0].min())
+
+
+@settings(max_examples=25)
+@given(st.data())
+@pytest.mark.parametrize("kind", KINDS)
+def test_sums_least_and_weights_stay_right_under_any_changes(kind: str, data: Any) -> None:
+    capacity = data.draw(st.sampled_from(CAPACITIES))
+    weights = np.zeros(capacity)
+    tree = filled_tree(kind, weights)
+    for _ in range(4):
+        size = data.draw(st.sampled_from([1, 3, capacity]))
+        rng = np.random.default_rng(data.draw(st.integers(0, 9)))
+        leaf = rng.permutation(capacity)[:size]
+        weights[leaf] = rng.integers(0, 4, len(leaf))
+        tree.set(*(tree.array(torch.from_numpy(a)) for a in (leaf, weights[leaf])))
+        assert tree.total == weights.sum()
+        if weights.any():
+            chance = rng.uniform(0, 1, 9)
+            assert np.array_equal(drawn(tree, chance)[0], slow_scan(weights, chance * tree.total))
+            assert tree.least(capacity) == weights[weights > 0].min()
+
+
+def test_of_equal_leaves_the_last_counts_and_the_least_weight_knows_it() -> None:
+    tree = filled_tree("numpy", np.full(8, 9.0))
+    assert tree.least(8) == 9
+    tree.set(np.array([2, 2]), np.array([1.0, 5.0]))
+    assert tree.total == 7 * 9 + 5
+    assert tree.least(8) == 5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_of_leaves_is_set_as_one_by_one(kind: str) -> None:
+    weights = np.arange(1.0, 2049.0)
+    tree = filled_tree(kind, weights)
+    tree.set_run(700, tree.array(torch.zeros(600, dtype=torch.float64)))
+    weights[700:1300] = 0
+    chance = np.linspace(0, 1, 999, endpoint=False)
+    assert tree.total == weights.sum()
+    assert np.array_equal(drawn(tree, chance)[0], slow_scan(weights, chance * weights.sum()))
+
+
+@pytest.mark.parametrize("batch", [9, 3000])
+def test_no_mass_falls_on_a_leaf_without_weight(batch: int) -> None:
+    """Named defect: TorchRL's scan returns rows that are empty or out of range (rl#2230)."""
+    weights = np.zeros(3000)
+    weights[5:2900:7] = np.random.default_rng(0).random(414) * 10.0 ** np.arange(414).clip(max=12)
+    tree = filled_tree("numpy", weights)
+    beyond = np.full(batch, np.nextafter(tree.total, np.inf))  # as a sum that rounds up would be
+    beyond[0] = 0.0
+    leaf, found = tree.scan(beyond)
+    assert (found > 0).all()
+    assert np.array_equal(found, weights[leaf])
+    assert leaf[0] == 5
+    assert leaf[-1] == 5 + 413 * 7
+
+
+def test_where_a_device_rounds_its_sums_apart_a_leaf_with_weight_stands_in() -> None:
+    sums = filled_tree("torch", np.array([0.0, 3.0, 0.0, 2.0, 0.0]))
+    sums._ends = torch.tensor([0.0, 3.0, 3.5, 5.0, 5.5], dtype=torch.float64)  # 2 and 4 have none
+    leaf, likelier = drawn(sums, np.array([0.0, 3.2, 4.0, 5.2]) / 5.5)
+    assert leaf.tolist() == [1, 3, 3, 3]
+    assert likelier.tolist() == [1.5, 1.0, 1.0, 1.0]
+
+
+def test_of_equal_leaves_a_device_gives_all_what_the_last_one_has() -> None:
+    numbers, leaf = torch.zeros(5), torch.tensor([3, 1, 3, 0, 1, 3])
+    given = RunningSums.put(numbers, leaf, torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
+    assert given.tolist() == [6.0, 5.0, 6.0, 4.0, 5.0, 6.0]  # in whatever order they are written
+    assert numbers.tolist() == [4.0, 5.0, 0.0, 6.0, 0.0]

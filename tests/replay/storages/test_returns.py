@@ -21,11 +21,7 @@ from datasets_cli import ExperienceReplay, FrameStack, Reward2Go, Sequences, ope
 from datasets_cli.config import Config
 from datasets_cli.errors import WrongRows, WrongSize
 from datasets_cli.replay.storages import sequences as returns_module
-from datasets_cli.replay.storages.sequences import (
-    returns_dtype,
-    returns_in_blocks,
-    returns_to_go,
-)
+from datasets_cli.replay.storages.sequences import returns_dtype, returns_in_blocks, returns_to_go
 from datasets_cli.sources import new_files
 from datasets_cli.store import cache_root
 from datasets_cli.store.cache_root import CacheRoot

@@ -1,7 +1,8 @@
-"""Sequences are those of a loader written by hand, on real files and on rows of any kind."""
+"""Rows with their neighbours: sequences and stacked frames."""
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datasets_cli import (
-    BatchStream,
     Compose,
-    DistributedSampler,
     ExperienceReplay,
+    FrameStack,
     LazyTensorStorage,
     ObservationNorm,
     PrioritizedSampler,
+    RandomSampler,
     RewardScaling,
     Sequences,
     SliceSampler,
@@ -42,6 +43,9 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.replay.storages import sequences as returns_module
 from datasets_cli.replay.trajectories.bounds import TrajectoryIndex
 from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.layouts.compact_writer import CompactWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
+from tests.store.test_compact import Rows, pixel_rows, transitions, write
 from tests.support import minari_files, text_rows
 from tests.support.d4rl_files import DEMONSTRATIONS
 from tests.support.decision_transformer import (
@@ -54,6 +58,9 @@ from tests.support.decision_transformer import (
 from tests.support.read_only_rows import Columns, columns_of, random_trajectories
 from tests.support.refusals import refused
 from tests.support.trajectory_rows import chi_square_score
+
+# Sequences are those of a loader written by hand, on real files and on rows of any kind.
+
 
 KEYS: dict[str, Any] = {
     "states": "observation",
@@ -179,14 +186,6 @@ def test_every_row_begins_a_sequence_once_an_epoch(replay: ExperienceReplay) -> 
     assert sorted(found) == [*range(len(replay))] != found
 
 
-def test_ranks_share_an_epoch_of_sequences(replay: ExperienceReplay) -> None:
-    found: list[int] = []
-    for rank in range(5):
-        sampler = DistributedSampler(num_replicas=5, rank=rank, seed=0)
-        found += firsts(replay.sequences(20, 64, sampler=sampler))
-    assert sorted(found) == [*range(len(replay))]
-
-
 def test_a_state_continues_with_the_same_sequences(replay: ExperienceReplay) -> None:
     for options in ({}, {"replacement": False}):
         buffer = replay.sequences(7, 32, seed=3, **options)  # type: ignore[arg-type]
@@ -222,15 +221,6 @@ def test_a_pickle_goes_by_path_and_continues_the_draws(replay: ExperienceReplay)
     assert bool((copy.sample() == buffer.sample()).all())
 
 
-def test_loaders_give_sequences(replay: ExperienceReplay) -> None:
-    stream = BatchStream(replay.sequences(20, 64), num_batches=3, seed=5)
-    batches = [*stream.loader()]
-    assert [batch.shape for batch in batches] == [(64, 20)] * 3
-    stream.epoch = 0
-    again = [*stream.loader()]
-    assert all(bool((a == b).all()) for a, b in zip(batches, again, strict=True))
-
-
 @pytest.mark.parametrize("name", ["numpy", "jax"])
 def test_formats_have_the_values_of_torch(replay: ExperienceReplay, name: str) -> None:
     right = replay.sequences(20, 64, seed=2).sample()
@@ -239,12 +229,6 @@ def test_formats_have_the_values_of_torch(replay: ExperienceReplay, name: str) -
     for key in ("observation", "action", "returns_to_go", "timesteps", "attention_mask"):
         np.testing.assert_array_equal(np.asarray(found[key]), right[key].numpy())
         assert found[key].shape[:2] == (64, 20)
-
-
-def test_batches_made_ahead_are_the_same(replay: ExperienceReplay) -> None:
-    plain, ahead = replay.sequences(20, 64, seed=2), replay.sequences(20, 64, seed=2, prefetch=2)
-    for _ in range(4):
-        assert bool((plain.sample() == ahead.sample()).all())
 
 
 def test_the_format_and_the_transform_are_those_of_the_buffer(door: str) -> None:
@@ -438,3 +422,77 @@ def test_a_batch_that_does_not_fit_into_memory_is_refused(
     monkeypatch.setattr("datasets_cli.core.system_errors.free_memory", lambda: 1 << 28)
     with refused(WrongSize, expected=f"{1 << 27:,} bytes at most"):
         buffer[:]
+
+
+# Frame stacks against a slow loop over the source frames, on both layouts.
+
+
+LENGTHS = [7, 1, 2, 12]
+
+
+def slow_stack(rows: Rows, key: Any, row: int, length: int, padding: str) -> np.ndarray:
+    """The last ``length`` steps up to ``row`` of its trajectory, by hand."""
+    start = max(s for s in np.cumsum([0, *LENGTHS]) if s <= row)
+    observations = rows[key]
+    steps = []
+    for step in range(row - length + 1, row + 1):
+        if step >= start:
+            steps.append(observations[step])
+        else:
+            first = observations[start]
+            steps.append(first if padding == "repeat" else np.zeros_like(first))
+    return np.stack(steps)
+
+
+def slow_next(rows: Rows, key: Any, row: int, length: int, padding: str) -> np.ndarray:
+    behind = slow_stack(rows, key, row, length, padding)[1:]
+    return np.concatenate([behind, rows["next", *key][row][None]])
+
+
+@pytest.mark.parametrize("kind", [TedWriter, CompactWriter])
+@pytest.mark.parametrize("pixels", [True, False])
+def test_stacks_are_the_last_steps_of_their_trajectory(
+    tmp_path: Path, pixels: bool, kind: Any
+) -> None:
+    rows = pixel_rows(LENGTHS) if pixels else transitions(LENGTHS, 0)
+    key = ("observation",) if pixels else ("observation", "float64")
+    write(kind, tmp_path / "rows", rows)
+    index = torch.tensor([0, 3, 6, 7, 8, 9, 10, 21, 5, 5])
+    paddings: Any = ("zeros", "repeat")
+    for length, padding in itertools.product((1, 2, 4, 9), paddings):
+        stack = FrameStack(open_storage(tmp_path / "rows"), length, key=key, padding=padding)
+        batch = stack.get(index)
+        for position, row in enumerate(index.tolist()):
+            right = slow_stack(rows, key, row, length, padding)
+            assert batch[key][position].numpy().tobytes() == right.tobytes()
+            following = slow_next(rows, key, row, length, padding)
+            assert batch["next", *key][position].numpy().tobytes() == following.tobytes()
+        assert torch.equal(batch["action"], torch.from_numpy(rows["action",][index.numpy()]))
+
+
+def test_a_buffer_samples_stacks(tmp_path: Path) -> None:
+    write(CompactWriter, tmp_path / "rows", pixel_rows(LENGTHS))
+    stack = FrameStack(open_storage(tmp_path / "rows"), 4)
+    buffer = TensorDictReplayBuffer(storage=stack, sampler=RandomSampler(), batch_size=8)
+    batch = buffer.sample()
+    assert batch["observation"].shape == batch["next", "observation"].shape == (8, 4, 36, 36)
+    assert buffer[0:3]["observation"].shape == (3, 4, 36, 36)
+    assert buffer["observation"].shape == (22, 36, 36)
+    copy = pickle.loads(pickle.dumps(stack))
+    assert torch.equal(copy.get(batch["index"])["observation"], batch["observation"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "argument"),
+    [
+        ({"length": 0}, "length"),
+        ({"length": 2, "key": ("nosuch",)}, "key"),
+        ({"length": 2, "padding": "x"}, "padding"),
+    ],
+)
+def test_a_stack_that_makes_no_sense_is_refused(
+    tmp_path: Path, arguments: Any, argument: str
+) -> None:
+    write(TedWriter, tmp_path / "rows", pixel_rows([3]))
+    with refused(UsageError, argument=argument):
+        FrameStack(open_storage(tmp_path / "rows"), **arguments)

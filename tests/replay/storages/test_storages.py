@@ -1,17 +1,23 @@
-"""Storages that rows are written into: what is written is what is read, as in TorchRL."""
+"""Storages of rows that a program writes: in memory, in files, in lists."""
 
 from __future__ import annotations
 
+import ctypes
 import pickle
+import subprocess
 import warnings
+from collections import namedtuple
+from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tensordict import NonTensorData, TensorDict
+from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict, tensorclass
 from torch.utils import _pytree
 
 from datasets_cli import (
@@ -20,12 +26,25 @@ from datasets_cli import (
     ListStorage,
     ReplayBuffer,
     SamplerWithoutReplacement,
+    SliceSampler,
     TensorDictMaxValueWriter,
     TensorDictReplayBuffer,
     TensorStorage,
 )
-from datasets_cli.errors import EmptyBuffer, NotWritable, UsageError, WrongRows
+from datasets_cli.errors import (
+    DiskFull,
+    EmptyBuffer,
+    NotWritable,
+    UnknownKey,
+    UsageError,
+    WrongRows,
+)
+from datasets_cli.replay.storages.collate import stack_rows
+from tests.support.processes import Child
 from tests.support.refusals import refused
+
+# Storages that rows are written into: what is written is what is read, as in TorchRL.
+
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -186,14 +205,6 @@ def test_rows_are_written_behind_those_that_a_storage_has(kind: Any) -> None:
     assert other[:]["number"].tolist() == [6, 7, 2, 3, 4, 5]
 
 
-def test_a_buffer_that_was_emptied_begins_anew() -> None:
-    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(10), batch_size=4)
-    buffer.extend(steps(8))
-    buffer.empty()
-    assert len(buffer) == 0 and buffer.extend(steps(3, 50)).tolist() == [0, 1, 2]
-    assert bool((buffer.sample()["number"] >= 50).all())
-
-
 @pytest.mark.parametrize("kind", [*LAZY, ListStorage])
 def test_a_buffer_pickles_with_its_rows(kind: Any) -> None:
     writer = TensorDictMaxValueWriter("number")
@@ -208,3 +219,202 @@ def test_a_buffer_pickles_with_its_rows(kind: Any) -> None:
 def test_a_device_that_there_is_none_of_is_refused(kind: Any) -> None:
     with refused(UsageError, argument="device", found="gpuu"):
         kind(5, device="gpuu")
+
+
+# Rows in a list: what they are is what a batch of them is; and what no tensor storage takes.
+
+
+def test_a_batch_of_tensordicts_keeps_their_shape_and_what_is_no_tensor() -> None:
+    rows = steps(12).reshape(4, 3)
+    rows["text"] = NonTensorStack(*(NonTensorStack(*"abc") for _ in range(4)))
+    buffer = TensorDictReplayBuffer(storage=ListStorage(10), batch_size=2, seed=0)
+    buffer.extend(rows)
+    batch = buffer.sample()
+    assert batch.batch_size == (2, 3) and batch["next"].batch_size == (2, 3)
+    assert batch["text"] == [["a", "b", "c"]] * 2
+    same = batch.select("number", "next") == torch.stack(
+        [steps(12).reshape(4, 3)[i] for i in batch["index"][:, 0]]
+    )
+    assert bool(same.all())
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [{"a": torch.ones(1)}, {"a": torch.ones(1), "b": torch.ones(1)}],
+        [(torch.ones(1),), (torch.ones(1), torch.ones(1))],
+        [TensorDict({"a": torch.ones(1)}, []), TensorDict({"b": torch.ones(1)}, [])],
+        [TensorDict({"a": torch.ones(1)}, []), TensorDict({"a": torch.ones(2)}, [])],
+        [TensorDict({"a": torch.ones(1)}, []), TensorDict({"a": torch.ones(1)}, [1])],
+        [torch.ones(1), torch.ones(2)],
+    ],
+)
+def test_rows_that_differ_make_no_batch(items: list[Any]) -> None:
+    with refused(WrongRows):
+        stack_rows(items)
+
+
+def test_a_tensor_storage_keeps_what_is_no_tensor_where_it_was() -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(10))
+    buffer.extend(steps(3).set(("next", "text"), NonTensorStack("x", "y", "z")))
+    assert buffer[:]["next", "text"] == ["x", "y", "z"]
+    with refused(WrongRows, key="next.text", found="Tensor"):
+        buffer.extend(steps(3).set(("next", "text"), torch.zeros(3)))
+    with refused(WrongRows, key="number", expected="Tensor", found="str"):
+        buffer.extend(buffer[:].set("number", NonTensorStack("x", "y", "z")))
+    assert len(buffer) == 3
+
+
+@pytest.mark.parametrize("key", [("collector", "traj_ids"), ("episode",), ("next", "done")])
+def test_trajectories_are_found_as_in_a_tensor_storage(key: Any) -> None:
+    rows = steps(33)
+    ends = rows.pop(("next", "done"))
+    rows[key] = ends if key == ("next", "done") else rows["number"] // 5
+    drawn = []
+    for storage in (ListStorage(20), LazyTensorStorage(20)):
+        sampler = SliceSampler(slice_len=3)
+        buffer = TensorDictReplayBuffer(storage=storage, sampler=sampler, batch_size=300, seed=0)
+        buffer.extend(rows)
+        drawn.append(buffer.sample()["number"])
+    assert torch.equal(*drawn)
+
+
+def test_rows_without_trajectories_say_so() -> None:
+    buffer = ReplayBuffer(storage=ListStorage(9), sampler=SliceSampler(slice_len=3), batch_size=3)
+    with refused(EmptyBuffer):
+        buffer.sample()
+    buffer.extend(TensorDict({"number": torch.arange(9)}, [9]))
+    with refused(UnknownKey, key=("next", "done")):
+        buffer.sample()
+
+
+def test_a_list_without_room_is_refused() -> None:
+    with refused(UsageError, argument="max_size", expected="a whole number from 1 on", found=0):
+        ListStorage(0)
+
+
+@tensorclass
+class Step:
+    number: torch.Tensor
+
+
+def pickled(rows: Any) -> tuple[int, Any]:
+    """Return the size of a pickle of a list storage with rows, and what it comes back with."""
+    storage = ListStorage()
+    storage.write(slice(0, len(rows)), [list(rows)])
+    content = pickle.dumps(storage)
+    return len(content), pickle.loads(content).contents()
+
+
+NUMBERS = torch.arange(1000)
+NAMED = TensorDict({"number": NUMBERS, "in": {"wide": torch.ones(1000, 2)}}, [1000])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        NUMBERS.unbind(0),
+        [{"a": (number, "text")} for number in NUMBERS],
+        NAMED.unbind(0),
+        Step(NUMBERS, batch_size=[1000]).unbind(0),
+        NUMBERS.float().requires_grad_().detach().unbind(0),
+    ],
+)
+def test_a_pickle_grows_with_the_rows_and_not_with_their_square(rows: Any) -> None:
+    few, many = pickled(rows[:100])[0], pickled(rows[:1000])[0]
+    assert many < 12 * few
+    found = pickled(rows[:3])[1]
+    assert [type(row) for row in found] == [type(row) for row in rows[:3]]
+    assert repr(found) == repr(list(rows[:3]))
+
+
+Two = namedtuple("Two", "a b")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        *(1, "text", b"b", None, 2.5, np.float64(1.5), np.arange(3), {1: [2, (3,)]}, {4}),
+        *(Two(torch.ones(1), 2), torch.nn.Parameter(torch.ones(2)), torch.ones(2).to_sparse()),
+        *(torch.arange(3).to(torch.uint16), torch.ones(2, dtype=torch.complex64).conj()),
+        *(torch.empty(2, 0), TensorDict({"n": NonTensorData({"a": 1})}, [], device="cpu")),
+        *(TensorDict({"n": NonTensorStack("a", "b")}, [2], names=["time"]),),
+        LazyStackedTensorDict(TensorDict({"a": torch.ones(1)}), TensorDict({"a": torch.ones(2)})),
+    ],
+    ids=repr,
+)
+def test_any_row_comes_back_from_a_pickle_as_it_was(row: Any) -> None:
+    [found] = pickled([row])[1]
+    assert type(found) is type(row) and repr(found) == repr(row)
+    assert getattr(found, "names", None) == getattr(row, "names", None)
+
+
+# Full disks: rows without room are refused, and no process dies of a write to a mapped page.
+
+NEW_MOUNTS = 0x00020000  # CLONE_NEWNS of <sched.h>
+
+
+def on_a_small_disk(_: Connection, size: str, folder: Path, run: Callable[[Path], None]) -> str:
+    """Call a function where this process alone has a disk of this size; return what failed."""
+    if ctypes.CDLL(None).unshare(NEW_MOUNTS):
+        return "unshare"
+    disk = ["-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    for arguments in (["--make-rprivate", "/"], disk):
+        done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
+        if done.returncode:
+            return done.stderr
+    run(folder)
+    return ""
+
+
+def run_on(size: str, folder: Path, run: Callable[[Path], None]) -> None:
+    failure = Child("fork", on_a_small_disk, size, folder, run).result()
+    if isinstance(failure, Exception):
+        raise failure
+    if failure:
+        pytest.skip(f"no disk can be mounted here: {failure}")
+
+
+def wide_rows(count: int, start: int = 0) -> TensorDict:
+    number = torch.arange(start, start + count)
+    wide = number.unsqueeze(1).expand(count, 1024).int()
+    return TensorDict({"number": number, "wide": wide}, [count])
+
+
+def write_until_it_is_full(folder: Path) -> None:
+    buffer = ReplayBuffer(storage=LazyMemmapStorage(10_000, scratch_dir=folder / "rows"))
+    with refused(DiskFull, expected=410400):
+        for start in range(0, 10_000, 100):
+            buffer.extend(wide_rows(100, start))
+    assert len(buffer) == buffer.writer.write_count == 2000
+    assert torch.equal(buffer[:]["wide"], wide_rows(2000)["wide"])
+    for texts in (False, True):  # whose rows are in files, too
+        other = LazyMemmapStorage(1000, scratch_dir=folder / str(texts))
+        more = wide_rows(100).set("text", ["a"] * 100) if texts else wide_rows(100)
+        with pytest.raises(DiskFull):
+            ReplayBuffer(storage=other).extend(more)
+        assert len(other) == 0
+
+
+def test_rows_that_a_full_disk_has_no_room_for_are_refused(tmp_path: Path) -> None:
+    run_on("8m", tmp_path, write_until_it_is_full)
+
+
+def reserve_shared_memory(_: Path) -> None:
+    first, second = (ReplayBuffer(storage=LazyTensorStorage(10_000), shared=True) for _ in range(2))
+    third = ReplayBuffer(storage=LazyTensorStorage(10_000))
+    first.extend(wide_rows(10))
+    third.extend(wide_rows(10))
+    for write in (lambda: second.extend(wide_rows(10)), third.share):
+        with refused(DiskFull, expected=41_040_000):
+            write()
+    assert len(second) == 0 and len(third) == 10 and not third.shared
+    third.extend(wide_rows(10, 10))
+    assert torch.equal(third[:]["wide"], wide_rows(20)["wide"])
+    first.extend(wide_rows(9_990, 10))
+    del first
+    second.extend(wide_rows(10_000))
+
+
+def test_shared_memory_is_reserved_before_the_first_row_is_written() -> None:
+    run_on("64m", Path("/dev/shm"), reserve_shared_memory)

@@ -1,34 +1,48 @@
-"""Text in batches: non-tensor entries that follow the rows through everything a buffer does."""
+"""Columns of a dataset's storage: text, chosen ones, dots in their names."""
 
 from __future__ import annotations
 
 import itertools
+import json
+import math
 import pickle
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tensordict import NonTensorStack, TensorDict
 
 from datasets_cli import (
     DistributedSampler,
+    ExperienceReplay,
     FrameStack,
     PrioritizedSampler,
     ReplayBufferEnsemble,
     SamplerWithoutReplacement,
     SliceSampler,
     TensorDictReplayBuffer,
+    dataset_stats,
     open_storage,
+    peek,
     split_trajectories,
 )
-from datasets_cli.errors import UnknownKey, WrongRows
+from datasets_cli.errors import UnknownKey, Unsupported, UsageError, WrongRows, WrongSize
 from datasets_cli.experience.qlearning import qlearning_dataset
 from datasets_cli.replay.storages.collate import stack_texts
 from datasets_cli.replay.storages.dataset import DatasetStorage
+from datasets_cli.replay.storages.description import TAG, VALUES, RowsJson, describe, value_of
+from datasets_cli.schema.columns import key_in
+from datasets_cli.schema.tree import entry, leaves_in
 from tests.support.refusals import refused
 from tests.support.text_rows import LENGTHS, ODD_TEXTS, objects, steps_of, successors, write
+
+# Text in batches: non-tensor entries that follow the rows through everything a buffer does.
+
 
 MISSION = ("observation", "mission")
 NEXT_MISSION = ("next", "observation", "mission")
@@ -287,3 +301,239 @@ def test_an_entry_of_some_rows_is_that_of_their_batch(folder: Path) -> None:
         assert found is not None and torch.equal(found, batch[key])
     assert storage.entry(MISSION, rows) == batch[MISSION]
     assert storage.entry(("missing",), rows) is None
+
+
+# Columns that are chosen when a dataset is opened: nothing else is in a batch, in any layout.
+
+
+SUCCESSOR = ("next", "observation")
+CHOICES: list[tuple[Any, set[tuple[str, ...]]]] = [
+    ("action", {("action",)}),
+    ([("observation", "x")], {("observation", "x")}),
+    ([(*SUCCESSOR, "x"), "action"], {(*SUCCESSOR, "x"), ("action",)}),
+    ([(*SUCCESSOR, "frame")], {(*SUCCESSOR, "frame")}),
+    (
+        [("observation", "frame"), ("next", "reward")],
+        {("observation", "frame"), ("next", "reward")},
+    ),
+    ("observation", {("observation", name) for name in ("x", "frame", "mission")}),
+]
+
+
+@pytest.fixture(params=["ted", "compact"])
+def folder_of_columns(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    frames = np.arange(NUM_ROWS * 1200, dtype=np.uint8).reshape(NUM_ROWS, 1200)
+    return write(tmp_path, request.param, steps_of(ODD_TEXTS, frame=frames))
+
+
+@pytest.mark.parametrize(("columns", "expected"), CHOICES)
+def test_a_batch_has_the_chosen_columns_and_no_other(
+    folder_of_columns: Path, columns: Any, expected: set[tuple[str, ...]]
+) -> None:
+    has_text = ("observation", "mission") in expected
+    whole = open_storage(folder_of_columns, text=has_text)
+    part = pickle.loads(
+        pickle.dumps(open_storage(folder_of_columns, text=has_text, columns=columns))
+    )
+    rows = torch.tensor([5, 0, 13, 5])
+    batch, other = part.gather(rows), whole.gather(rows)
+    assert {key for key, _ in leaves_in(batch)} == set(part.dataset.keys) == expected
+    for key, leaf in leaves_in(batch):
+        same = entry(other, key)
+        assert torch.equal(leaf, same) if isinstance(leaf, torch.Tensor) else leaf[2] == same[2]
+        assert part.has(key) and str(key[-1]) in repr(part)
+    if not has_text:
+        arrays = part.read(rows).arrays(0, 4)
+        assert {key for key, _ in leaves_in(arrays)} == expected
+        assert all(np.array_equal(leaf, entry(other, key)) for key, leaf in leaves_in(arrays))
+    assert part.row_bytes < whole.dataset.row_bytes
+
+
+def test_stacks_of_frames_come_without_what_is_not_chosen(folder_of_columns: Path) -> None:
+    pair = [("observation", "frame"), (*SUCCESSOR, "frame")]
+    stack = FrameStack(open_storage(folder_of_columns, columns=pair), 2, key=pair[0])
+    batch = stack.gather(torch.tensor([2]))
+    assert {key for key, _ in leaves_in(batch)} == set(pair)
+    assert batch["observation"]["frame"].shape == (1, 2, 1200)
+    with refused(WrongRows, key=("observation", "frame")):
+        FrameStack(open_storage(folder_of_columns, columns=pair[:1]), 2, key=pair[0])
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "key"),
+    [
+        ("reward", UnknownKey, ("reward",)),
+        ("next.rewards", UnknownKey, ("next.rewards",)),
+        (("next.reward", "x"), UnknownKey, ("next.reward", "x")),
+        (("observation", "mission"), UnknownKey, ("observation", "mission")),
+        ([], UsageError, None),
+        (5, UsageError, None),
+    ],
+)
+def test_columns_that_cannot_be_read_are_rejected(
+    folder_of_columns: Path, columns: Any, error: type[UsageError], key: Any
+) -> None:
+    with refused(error, argument="columns", key=key):
+        open_storage(folder_of_columns, columns=columns)
+
+
+def test_a_column_that_is_left_out_is_named_so(folder_of_columns: Path) -> None:
+    storage = open_storage(folder_of_columns, columns=["observation"])
+    with refused(UnknownKey, key=("action",)):
+        storage.column(("action",))
+    assert storage.column(("observation",))["x"].shape == (NUM_ROWS, 2)
+
+
+def test_views_specs_and_tables_of_chosen_columns(hopper: str) -> None:
+    replay = ExperienceReplay(hopper, batch_size=8, columns=["observation", "action"])
+    assert replay.specs.keys() == ["action", "observation"]
+    assert np.isfinite(replay.trajectories["return"]).all()
+    view = replay.take(1, by="-return")
+    assert {*view.sample().keys()} == {"observation", "action", "index"}
+    assert {*view.episode(0).keys()} == {"observation", "action"}
+
+
+def test_jax_takes_a_dataset_with_wide_columns_by_cast_or_by_columns(hopper: str) -> None:
+    pytest.importorskip("jax")
+    with pytest.raises(Unsupported) as wide:
+        ExperienceReplay(hopper, batch_size=8, format="jax")
+    assert (wide.value.argument, wide.value.key) == ("format", ("info", "qpos"))
+    assert wide.value.found == "float64"
+    assert all(word in str(wide.value.advice) for word in ("columns=", "cast=True"))
+    chosen = ["observation", "action", "next"]
+    few = ExperienceReplay(hopper, batch_size=8, format="jax", columns=chosen, seed=0)
+    cast = ExperienceReplay(hopper, batch_size=8, format="jax", cast=True, seed=0)
+    assert "info" not in few.sample() and cast.sample()["info"]["qpos"].dtype == "float32"
+    sequences = cast.sequences(length=3, batch_size=2)  # in the same format
+    assert sequences.sample()["info"]["qvel"].dtype == "float32"
+    with refused(UsageError, argument="cast", found="torch"):
+        ExperienceReplay(hopper, cast=True)
+
+
+# Nested keys where columns are chosen: as a tuple, or as text with dots.
+
+
+WRITTEN = [("next", "reward"), "next.reward"]
+
+
+@pytest.mark.parametrize("key", WRITTEN)
+def test_a_nested_column_is_chosen_by_a_tuple_or_by_dots(
+    key: Any, door: str, door_source: str
+) -> None:
+    with h5py.File(next(Path(door_source).glob("*.hdf5"))) as file:
+        rewards = file["rewards"][:][~file["timeouts"][:].astype(bool)].astype(np.float32)
+    replay = ExperienceReplay(door, 4, columns=[key])
+    assert {*replay.sample().keys(True, True)} == {("next", "reward"), "index"}
+    replay = ExperienceReplay(door, 4)
+    assert np.array_equal(replay.to_numpy([key])["next.reward"][:, 0], rewards)
+    assert np.array_equal(replay.to_pandas([key])["next.reward"], rewards)
+    assert replay.to_arrow([key]).schema.names == ["next.reward"]
+    assert np.array_equal(np.concatenate([*replay.trajectories.blocks(key)])[:, 0], rewards)
+    peaks = rewards.reshape(5, -1).max(1)
+    assert np.array_equal(replay.trajectories.reduce(key, "max"), peaks)
+    assert np.array_equal(peek(door, n=3, columns=[key]).columns[0].values[:, 0], rewards[:3])
+    assert [*dataset_stats(door, columns=[key]).columns] == ["next.reward"]
+
+
+def test_dots_part_names_only_where_no_column_has_them_as_written() -> None:
+    known = [("a.b",), ("a", "b"), ("a", "c", "d")]
+    assert key_in(known, ("a.b",)) == ("a.b",)
+    assert key_in(known[1:], ("a.b",)) == ("a", "b")
+    assert key_in(known, ("a.c",)) == ("a", "c")
+    assert key_in(known, ("a.nosuch",)) == ("a.nosuch",)
+
+
+# Values without tensors are restored from JSON equal and of the same type, or rejected.
+
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.binary()
+    | st.integers(15_000, 20_000).map(lambda bits: 2**bits)  # more digits than Python prints
+)
+KEYS = st.text() | st.sampled_from([TAG, "", "data"]) | st.integers() | st.binary() | st.none()
+ANY_VALUE = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner) | st.lists(inner).map(tuple),
+    max_leaves=20,
+)
+
+
+def described(value: Any) -> RowsJson:
+    """The description of a value without tensors."""
+    return describe(value, kinds=VALUES)[0]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are equal, of the same types, NaN and -0.0 included."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, float):
+        return math.isnan(other) if math.isnan(one) else one.hex() == other.hex()
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict):
+        keys = all(map(same, one, other)) and len(one) == len(other)
+        return keys and all(map(same, one.values(), other.values()))
+    return bool(one == other)
+
+
+@given(value=ANY_VALUE)
+def test_a_value_is_restored_as_it_was(value: Any) -> None:
+    text = json.dumps(described(value), allow_nan=False)
+    assert same(value_of(json.loads(text)), value)
+
+
+@pytest.mark.parametrize(
+    ("value", "key", "kind"),
+    [
+        (object(), "rows", "object"),
+        ([1, {"a": np.zeros(1)}], "rows[1]['a']", "ndarray"),
+        (np.longdouble(1), "rows", "longdouble"),
+        (np.complex64(1), "rows", "complex64"),
+        ({"a": {1, 2}}, "rows['a']", "set"),
+        ((np.zeros(2),), "rows[0]", "ndarray"),
+        (print, "rows", "builtin_function_or_method"),
+    ],
+)
+def test_other_values_are_rejected_by_key_and_type(value: Any, key: str, kind: str) -> None:
+    with refused(WrongRows, key=key, found=kind):
+        described(value)
+
+
+def test_numbers_of_numpy_are_pythons() -> None:
+    found = described([np.float64(1.5), np.float32(0.5), np.uint8(3), np.bool_(True)])
+    assert repr(found) == "[1.5, 0.5, 3, True]"
+
+
+def test_a_value_that_contains_itself_is_rejected() -> None:
+    value: list[Any] = []
+    value.append(value)
+    with refused(WrongSize, key="rows" + 24 * "[0]"):
+        described(value)
+
+
+@pytest.mark.parametrize(
+    "tagged",
+    [
+        {TAG: 1},
+        {TAG: []},
+        {TAG: ["bytes"]},
+        {TAG: ["bytes", "!"]},
+        {TAG: ["bytes", 3]},
+        {TAG: ["int", "zz"]},
+        {TAG: ["float", []]},
+        {TAG: ["dict", [[[], 1]]]},
+        {TAG: ["dict", [1]]},
+        {TAG: ["eval", "1"]},
+        {TAG: [[], "1"]},
+        {TAG: ["tuple", None]},
+    ],
+)
+def test_a_tag_that_is_wrong_is_an_error(tagged: Any) -> None:
+    with pytest.raises(ValueError, match="a tag is wrong"):
+        value_of([tagged])

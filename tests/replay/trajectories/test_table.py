@@ -1,7 +1,8 @@
-"""The table of trajectories: its columns, how they are kept, and what it refuses."""
+"""Tables of trajectories and their reductions."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import pickle
 import tracemalloc
@@ -13,19 +14,35 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tensordict import TensorDict
 
 import datasets_cli
 from datasets_cli import ExperienceReplay, open_storage
 from datasets_cli.config import Config
 from datasets_cli.errors import NoRewards, UnknownKey, UsageError, WrongRows
+from datasets_cli.replay.goals.sampler import TrajectoryPlaces
 from datasets_cli.replay.trajectories import trajectory_table as reductions
-from datasets_cli.replay.trajectories.trajectory_table import Trajectories
+from datasets_cli.replay.trajectories.bounds import (
+    TrajectoryIndex,
+    fragmented_index,
+    index_from_ends,
+)
+from datasets_cli.replay.trajectories.trajectory_table import (
+    REDUCTIONS,
+    Trajectories,
+    reduce_blocks,
+    reduced_dtype,
+)
 from datasets_cli.schema.columns import REWARD
 from datasets_cli.store import cache_root
 from datasets_cli.store.cache_root import CacheRoot
 from tests.support.refusals import refused
 from tests.support.text_rows import LENGTHS, steps_of, write
+
+# The table of trajectories: its columns, how they are kept, and what it refuses.
+
 
 STARTS = np.cumsum([0, *LENGTHS])
 NUM_ROWS = sum(LENGTHS)
@@ -316,3 +333,88 @@ def test_blocks_of_a_leaf_are_small_where_rows_are_large(tmp_path: Path, root: C
     sizes = [len(block) for block in reductions.leaf_blocks(dataset, reward)]
     assert sum(sizes) == 300
     assert max(sizes) <= (8 << 20) // (2 * 8 * 4096)
+
+
+# Rows are found in their trajectories: in rings, side by side, apart, and where some are given.
+
+
+def check(index: TrajectoryIndex) -> None:
+    """Every row is found where the trajectories have it, walked step by step."""
+    places = TrajectoryPlaces(index)
+    walked = {}
+    for number, length in enumerate(index.lengths.tolist()):
+        for step in range(length):
+            place = (int(index.starts[number]) + step * index.stride) % index.capacity
+            row = place if index.order is None else int(index.order[place])
+            walked[row] = number, step
+    rows = torch.tensor(list(walked))
+    number, step = places.of(rows)
+    assert (
+        dict(zip(walked, zip(number.tolist(), step.tolist(), strict=True), strict=True)) == walked
+    )
+    assert torch.equal(places.row(number, step), rows)
+
+
+@settings(max_examples=150)
+@given(data=st.data(), num_steps=st.integers(1, 30), width=st.integers(1, 4))
+def test_rows_of_a_ring_are_found(data: st.DataObject, num_steps: int, width: int) -> None:
+    flags = st.lists(st.booleans(), min_size=num_steps * width, max_size=num_steps * width)
+    is_end = torch.tensor(data.draw(flags)).view(num_steps, width)
+    index = index_from_ends(is_end, data.draw(st.integers(0, num_steps - 1)))
+    assert int(index.lengths.sum()) == num_steps * width
+    check(index)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=30))
+def test_rows_that_are_apart_are_found(numbers: list[int]) -> None:
+    steps = [numbers[:place].count(number) for place, number in enumerate(numbers)]
+    check(fragmented_index(torch.tensor(numbers), torch.tensor(steps), ("number",)))
+
+
+def test_trajectories_without_rows_are_passed_over() -> None:
+    starts, lengths = torch.tensor([0, 0, 3, 3, 5]), torch.tensor([0, 3, 0, 2, 0])
+    number, step = TrajectoryPlaces(TrajectoryIndex(starts, lengths, 1, 5)).of(torch.arange(5))
+    assert number.tolist() == [1, 1, 1, 3, 3] and step.tolist() == [0, 1, 2, 0, 1]
+
+
+@pytest.mark.parametrize("starts, row", [([0, 6], 4), ([2, 6], 1), ([], 0)])
+def test_a_row_outside_of_those_that_were_given_is_refused(starts: list[int], row: int) -> None:
+    lengths = torch.full((len(starts),), 3)
+    places = TrajectoryPlaces(TrajectoryIndex(torch.tensor(starts).long(), lengths, 1, 20))
+    with refused(WrongRows, argument="trajectories", row=row if starts else None):
+        places.of(torch.tensor([row]))
+
+
+# Reductions of trajectories that blocks cut anywhere, against one loop a trajectory.
+
+
+WHOLE = [name for name in REDUCTIONS if name not in ("first", "last")]
+VALUES = [-3.0, -0.0, 0.0, 0.5, 7.0, np.inf, -np.inf, np.nan]
+
+
+@pytest.mark.parametrize("reduction", WHOLE)
+@given(data=st.data())
+def test_blocks_cut_anywhere_give_what_a_loop_gives(reduction: str, data: Any) -> None:
+    lengths = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=6))
+    rows = np.array(
+        data.draw(st.lists(st.sampled_from(VALUES), min_size=(n := sum(lengths)), max_size=n))
+    )
+    rows = rows.astype(data.draw(st.sampled_from([np.float32, np.float64]))).reshape(-1, 1)
+    cuts = data.draw(st.sets(st.integers(1, n - 1), max_size=5)) if n > 1 else ()
+    offsets = np.cumsum([0, *lengths])
+    found = np.empty((len(lengths), 1), reduced_dtype(reduction, rows.dtype))
+    reduce_blocks(reduction, np.split(rows, sorted(cuts)), offsets, found)
+    each = [rows[start:stop] for start, stop in itertools.pairwise(offsets)]
+    with np.errstate(invalid="ignore"):  # of inf - inf
+        right = [getattr(np, reduction)(part.astype(np.float64), axis=0) for part in each]
+    np.testing.assert_array_equal(found, np.array(right))
+
+
+@pytest.mark.parametrize("reduction", WHOLE)
+def test_rows_of_several_numbers_are_reduced_one_by_one(reduction: str) -> None:
+    rows = np.arange(24, dtype=np.int16).reshape(6, 2, 2) % 5
+    found = np.empty((2, 2, 2), reduced_dtype(reduction, rows.dtype))
+    reduce_blocks(reduction, [rows[:3], rows[3:]], np.array([0, 4, 6]), found)
+    right = [getattr(np, reduction)(part, axis=0) for part in (rows[:4], rows[4:])]
+    np.testing.assert_array_equal(found, np.array(right))

@@ -1,18 +1,22 @@
-"""Transforms: what each does to a batch, and each TorchRL defect that it does not have."""
+"""Transforms of batches."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from tensordict import TensorDict
 
 from datasets_cli import (
     CatTensors,
+    CenterCrop,
     Compose,
     DoubleToFloat,
     ExcludeTransform,
@@ -23,19 +27,29 @@ from datasets_cli import (
     ObservationNorm,
     RenameTransform,
     ReplayBuffer,
+    Resize,
     Reward2Go,
     RewardScaling,
     RewardSum,
+    ScaledFloatFrame,
     SelectTransform,
     StepCounter,
+    TensorDictReplayBuffer,
     ToTensorImage,
+    Transform,
     UnsqueezeTransform,
 )
+from datasets_cli.config import Config
 from datasets_cli.errors import UnknownKey, UsageError, WrongRows, WrongSize
-from datasets_cli.replay import RandomCropTensorDict
+from datasets_cli.replay import DTypeCastTransform, MultiStepTransform, RandomCropTensorDict
+from datasets_cli.replay.transforms import images as resampling
+from datasets_cli.replay.transforms.images import resampled
 from datasets_cli.replay.transforms.transform import Inverted
 from tests.support.refusals import refused
 from tests.support.trajectory_rows import TrajectoryRows, chi_square_score
+
+# Transforms: what each does to a batch, and each TorchRL defect that it does not have.
+
 
 REWARD, DONE = ("next", "reward"), ("next", "done")
 
@@ -288,3 +302,359 @@ def test_a_chain_pickles() -> None:
     copy = pickle.loads(pickle.dumps(chain))
     batch = steps([1.0, 2.0], [0, 1])
     assert bool((copy(batch.clone()) == chain(batch.clone())).all())
+
+
+# What a transform is: the whole protocol, one that derives from it, and any other callable.
+
+
+MEMBERS = {"__call__", "inv", "undo_inv", "on_clear", "needs_steps", "only_writes"}
+
+
+class Whole:
+    """Derives from nothing, and has exactly the members of the protocol."""
+
+    needs_steps = only_writes = False
+
+    def __init__(self) -> None:
+        self.cleared = 0
+
+    def __call__(self, batch: TensorDict, /) -> TensorDict:
+        return batch.set("read", batch["x"] + 1)
+
+    def inv(self, data: TensorDict, /) -> TensorDict | None:
+        return data.copy().set("written", data["x"] - 1) if len(data) > 1 else None
+
+    def undo_inv(self) -> None:
+        return
+
+    def on_clear(self) -> None:
+        self.cleared += 1
+
+
+class Derived(Transform):
+    """Writes what does not have a default."""
+
+    def __call__(self, batch: TensorDict, /) -> TensorDict:
+        return batch.set("read", batch["x"] + 1)
+
+
+class Half:
+    """A callable with an inverse, as TorchRL's transforms are."""
+
+    def __call__(self, batch: TensorDict) -> TensorDict:
+        return batch.set("read", batch["x"] + 1)
+
+    def inv(self, data: TensorDict) -> TensorDict:
+        return data.copy().set("written", data["x"] - 1)
+
+
+def function(batch: TensorDict) -> TensorDict:
+    return batch.set("read", batch["x"] + 1)
+
+
+def rows(count: int) -> TensorDict:
+    return TensorDict({"x": torch.arange(count)}, [count])
+
+
+def test_the_members_are_all_that_a_transform_needs() -> None:
+    own = {name for name, value in vars(Transform).items() if callable(value)}
+    own |= {"needs_steps", "only_writes"} & vars(Transform).keys()
+    assert own & MEMBERS == MEMBERS
+    assert {name for name in own - MEMBERS if not name.startswith("_")} == set()
+    assert {name for name in vars(Whole) if not name.startswith("__")} | {"__call__"} == MEMBERS
+
+
+@pytest.mark.parametrize("prefetch", [None, 2])
+@pytest.mark.parametrize("make", [Whole, Derived, Half, lambda: function])
+def test_any_callable_is_a_transform_of_a_buffer(
+    make: Callable[[], Any], prefetch: int | None
+) -> None:
+    transform = make()
+    made = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(9), transform=transform, batch_size=4, prefetch=prefetch
+    )
+    made.extend(rows(5))
+    batch = made.sample()
+    assert torch.equal(batch["read"], batch["x"] + 1)
+    has_inverse = hasattr(transform, "inv") and not isinstance(transform, Derived)
+    assert ("written" in batch.keys()) == has_inverse  # noqa: SIM118
+    if has_inverse:
+        assert torch.equal(batch["written"], batch["x"] - 1)
+    made.empty()
+    assert len(made) == 0
+    assert getattr(transform, "cleared", 1) == 1
+
+
+def test_a_composition_gives_transforms_back_as_they_were_given() -> None:
+    whole, half = Whole(), Half()
+    chain = Compose(whole, function)
+    chain.append(half)
+    chain.insert(0, function)
+    assert [*chain] == chain.transforms == [function, whole, function, half]
+    assert chain[1] is whole
+    assert chain[-1] is half
+    assert chain[2:].transforms == [function, half]
+    assert isinstance(chain[2:], Compose)
+
+
+def test_an_inverse_can_give_nothing_to_store_yet() -> None:
+    chain = Compose(Half(), Whole(), function)
+    assert chain.inv(rows(1)) is None
+    stored = chain.inv(rows(2))
+    assert stored is not None
+    assert stored["written"].tolist() == [-1, 0]
+
+
+def test_clearing_reaches_every_transform_also_a_turned_one() -> None:
+    whole, turned, kept = Whole(), Whole(), MultiStepTransform(2, 0.9)
+    chain = Compose(Compose(whole), function, Inverted(turned), Half(), kept)
+    chain.on_clear()
+    assert (whole.cleared, turned.cleared) == (1, 1)
+
+
+def test_a_composition_prints_a_transform_a_line() -> None:
+    assert repr(Compose()) == "Compose()"
+    shown = repr(Compose(function, Compose(Whole.inv)))  # type: ignore[arg-type]
+    lines = shown.splitlines()
+    assert lines[0] == "Compose("
+    assert lines[1].startswith("    <function function at ")
+    assert lines[2] == "    Compose("
+    assert lines[3].startswith("        <function Whole.inv at ")
+    assert shown.endswith("))")
+
+
+def test_every_transform_of_ours_is_one_by_its_members() -> None:
+    assert isinstance(RewardSum(), Transform)
+    assert isinstance(Whole(), Transform)
+    assert not isinstance(Half(), Transform)
+
+
+# Transforms of frames: scaled as they stand, or channels put first; nothing is turned unasked.
+
+
+def batch_of(*shape: int, rows: int = 2, dtype: torch.dtype = torch.uint8) -> TensorDict:
+    """Frames of every value, at t and below ``next``; all of a row differ from their neighbours."""
+    count = rows * int(np.prod(shape))
+    frames = (torch.arange(count) * 7 % 256).reshape(rows, *shape).to(dtype)
+    return TensorDict({"observation": frames, "next": {"observation": 255 - frames}}, [rows])
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(84, 84), (4, 84, 84), (84, 84, 3), (3, 84, 84), (2, 4, 5), (7,)],
+    ids=["frame", "stack", "channels last", "channels first", "small stack", "bytes"],
+)
+def test_frames_become_floats_and_stay_in_their_order(shape: tuple[int, ...]) -> None:
+    bytes_ = batch_of(*shape)
+    floats = ScaledFloatFrame()(bytes_.clone())
+    for key in ("observation", ("next", "observation")):
+        right = bytes_[key].numpy().astype(np.float32) / np.float32(255)
+        assert floats[key].dtype == torch.float32
+        assert np.array_equal(floats[key].numpy(), right)
+        assert 0 <= float(floats[key].min()) <= float(floats[key].max()) <= 1
+
+
+def test_scaled_frames_leave_those_of_the_batch_alone() -> None:
+    batch = batch_of(4, 5)
+    frames = batch["observation"]
+    before = frames.clone()
+    ScaledFloatFrame()(batch)
+    assert frames.dtype == torch.uint8
+    assert torch.equal(frames, before)
+
+
+def test_scaled_frames_go_where_and_have_the_type_that_is_asked_for() -> None:
+    batch = batch_of(4, 5)
+    scaled = ScaledFloatFrame(in_keys=["observation"], out_keys=["pixels"], dtype=torch.float64)
+    copy = pickle.loads(pickle.dumps(scaled))(batch.clone())
+    assert torch.equal(copy["pixels"], batch["observation"].double() / 255)
+    assert torch.equal(copy["observation"], batch["observation"])
+    assert repr(scaled) == "ScaledFloatFrame(in_keys=[('observation',)])"
+
+
+def test_frames_are_never_scaled_twice() -> None:
+    twice = ScaledFloatFrame()(batch_of(84, 84))
+    with refused(WrongRows, key=("observation",), expected=torch.uint8, found=torch.float32):
+        ScaledFloatFrame()(twice)
+
+
+def test_a_missing_frame_and_a_type_of_integers_are_refused() -> None:
+    with refused(UnknownKey, key=("next", "observation"), found=["observation"]):
+        ScaledFloatFrame()(batch_of(4, 5).exclude("next"))
+    with refused(UsageError, argument="dtype", found=torch.uint8):
+        ScaledFloatFrame(dtype=torch.uint8)
+    with refused(WrongSize, argument="out_keys", expected=2, found=1):
+        ScaledFloatFrame(out_keys=["pixels"])
+
+
+@pytest.mark.parametrize("prefetch", [None, 2])
+def test_frames_of_a_dataset_are_scaled_as_they_are_sampled(
+    config: Config, prefetch: int | None
+) -> None:
+    stacks: dict[str, Any] = {"batch_size": 8, "frame_stack": 4, "seed": 0, "prefetch": prefetch}
+    bytes_ = ExperienceReplay("demo/pong", **stacks).sample()
+    floats = ExperienceReplay("demo/pong", transform=ScaledFloatFrame(), **stacks).sample()
+    assert torch.equal(bytes_["index"], floats["index"])
+    for key in ("observation", ("next", "observation")):
+        assert bytes_[key].dtype == torch.uint8
+        assert floats[key].shape == (8, 4, 84, 84)
+        assert torch.equal(floats[key], bytes_[key].float() / 255)
+
+
+# Named defect: TorchRL turns frames without channels, and stacks, on their side.
+
+
+@pytest.mark.parametrize(
+    ("shape", "batch_size"),
+    [
+        ([2, 84, 84], [2]),
+        ([2, 4, 84, 84], [2]),
+        ([2, 3, 84, 84], [2]),
+        ([2, 5, 4, 84, 84], [2, 5]),
+        ([2, 84, 3], [2]),
+        ([2, 4, 4], [2]),
+        ([84, 84], []),
+        ([2, 84, 84, 2], [2]),
+        ([2], [2]),
+    ],
+)
+def test_frames_without_a_channel_dimension_are_not_turned(
+    shape: list[int], batch_size: list[int]
+) -> None:
+    batch = TensorDict({"pixels": torch.zeros(shape, dtype=torch.uint8)}, batch_size)
+    with refused(WrongRows, key=("pixels",), expected="[..., H, W, C]", found=shape):
+        ToTensorImage()(batch)
+    assert batch["pixels"].dtype == torch.uint8, "refused before anything is changed"
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("batch_size", [[], [2], [2, 5]])
+def test_channels_come_first(channels: int, batch_size: list[int]) -> None:
+    shape = [*batch_size, 6, 7, channels]
+    frames = torch.arange(int(np.prod(shape))).remainder(256).reshape(shape).to(torch.uint8)
+    turned = ToTensorImage()(TensorDict({"pixels": frames}, batch_size))["pixels"]
+    assert turned.shape == (*batch_size, channels, 6, 7)
+    right = np.moveaxis(frames.numpy(), -1, -3).astype(np.float32) / np.float32(255)
+    assert np.array_equal(turned.numpy(), right)
+
+
+def test_a_tolerant_transform_scales_stacks_and_leaves_their_order() -> None:
+    batch = TensorDict({"pixels": torch.full((2, 4, 6, 7), 51, dtype=torch.uint8)}, [2])
+    assert torch.equal(
+        ToTensorImage(shape_tolerant=True)(batch)["pixels"], torch.full((2, 4, 6, 7), 51) / 255
+    )
+
+
+# Resize, CenterCrop and DTypeCastTransform, against Pillow, torch's own filter and TorchRL.
+
+
+KEYS = ["observation", ("next", "observation")]
+
+
+def frames_of(*shape: int) -> torch.Tensor:
+    generator = np.random.default_rng(0)
+    hard = generator.integers(0, 2, shape) * 255  # edges, where roundings show
+    return torch.from_numpy(np.where(generator.random(shape) < 0.5, hard, 255 - hard // 2)).byte()
+
+
+def test_bytes_along_one_dimension_are_those_of_pillow() -> None:
+    for size_in, size_out in itertools.product((1, 2, 7, 84, 210), (1, 3, 64, 84, 127)):
+        frame = frames_of(size_in, 5)
+        tall = Image.fromarray(frame.numpy()).resize((5, size_out), Image.Resampling.BILINEAR)
+        assert np.array_equal(resampled(frame, size_out, -2).numpy(), np.asarray(tall))
+        wide = Image.fromarray(frame.T.contiguous().numpy())
+        expected = np.asarray(wide.resize((size_out, 5), Image.Resampling.BILINEAR))
+        assert np.array_equal(resampled(frame.T, size_out, -1).numpy(), expected)
+
+
+@pytest.mark.parametrize(("height", "width"), [(64, 64), (100, 31)])
+def test_floats_are_those_of_torchs_filter(height: int, width: int) -> None:
+    frames = frames_of(2, 3, 84, 80).float() / 255
+    expected = torch.nn.functional.interpolate(
+        frames, (height, width), mode="bilinear", antialias=True
+    )
+    batch = Resize(width, height, in_keys=["observation"])(TensorDict({"observation": frames}, [2]))
+    assert batch["observation"].dtype == torch.float32
+    assert torch.allclose(batch["observation"], expected, atol=1e-5)
+
+
+def test_each_frame_of_a_stack_and_each_channel_is_resized_alone() -> None:
+    frames = frames_of(2, 4, 20, 30)
+    alone = torch.stack(
+        [resampled(resampled(frame, 8, -1), 6, -2) for frame in frames.flatten(0, 1)]
+    )
+    expected = alone.view(2, 4, 6, 8)
+    batch = TensorDict({"observation": frames, "next": {"observation": frames}}, [2])
+    assert torch.equal(Resize(8, 6, in_keys=KEYS)(batch)["next", "observation"], expected)
+    last = TensorDict({"pixels": frames.movedim(1, -1)}, [2])
+    assert torch.equal(Resize(8, 6, channels_last=True)(last)["pixels"], expected.movedim(1, -1))
+
+
+@pytest.mark.parametrize(("size", "top"), [(84, 0), (83, 0), (81, 2), (80, 2), (1, 42)])
+def test_the_middle_is_cut_as_torchrl_cuts_it(size: int, top: int) -> None:
+    """torchvision, which TorchRL crops by, is not installed: ``int(round((84 - size) / 2))``."""
+    frames = frames_of(3, 84, 84)
+    batch = TensorDict({"pixels": frames}, [3])
+    found = CenterCrop(size)(batch)["pixels"]
+    assert torch.equal(found, frames[:, top : top + size, top : top + size])
+    found.zero_()
+    assert frames.any(), "it is a copy"
+
+
+def test_width_and_height_are_what_they_are_called() -> None:
+    batch = TensorDict({"pixels": frames_of(2, 30, 40, 3)}, [2])
+    assert CenterCrop(w=8, h=6, channels_last=True)(batch.clone())["pixels"].shape == (2, 6, 8, 3)
+    assert Resize(w=8, h=6, channels_last=True)(batch.clone())["pixels"].shape == (2, 6, 8, 3)
+
+
+def test_no_frames_become_no_frames_and_many_are_done_in_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    none = TensorDict({"pixels": frames_of(0, 8, 8)}, [0])
+    assert Resize(4)(none)["pixels"].shape == (0, 4, 4)
+    frames = frames_of(7, 9, 8)
+    whole = resampled(frames, 4, -2)
+    monkeypatch.setattr(resampling, "BLOCK_NUMBERS", 150)  # two frames
+    assert torch.equal(resampled(frames, 4, -2), whole)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    batch = TensorDict(
+        {"pixels": torch.zeros(2, 8, 8, dtype=torch.int64), "x": torch.zeros(2)}, [2]
+    )
+    with refused(WrongRows, key=("pixels",), found=torch.int64):
+        Resize(4)(batch)
+    with refused(WrongSize, key=("pixels",), expected=9, found=8):
+        CenterCrop(9, 2)(batch)
+    with refused(WrongRows, key=("x",), expected="[..., H, W]", found=[2]):
+        Resize(4, in_keys=["x"])(batch)
+    with refused(UsageError, argument="w", found=0):
+        CenterCrop(0)
+    with refused(UsageError, argument="interpolation", found="bicubic"):
+        Resize(4, interpolation="bicubic")
+
+
+def typed() -> TensorDict:
+    rows = {"a": torch.tensor([0.1, 3e38]).double(), "b": torch.tensor([1, 2])}
+    return TensorDict({**rows, "next": {"a": torch.tensor([-0.5, 2.0]).double()}}, [2])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # TorchRL's own, when it is imported
+@pytest.mark.parametrize("keys", [None, ["b"], [("next", "a"), "a"]])
+def test_casts_are_those_of_torchrl(keys: list[str | tuple[str, ...]] | None) -> None:
+    from torchrl.envs.transforms import DTypeCastTransform as Theirs
+
+    ours = DTypeCastTransform(torch.float64, torch.float32, in_keys=keys)(typed())
+    theirs = Theirs(torch.float64, torch.float32, in_keys=keys)(typed())
+    for key in ("a", "b", ("next", "a")):
+        assert ours[key].dtype == theirs[key].dtype and torch.equal(ours[key], theirs[key])
+
+
+def test_casts_are_undone_where_rows_are_stored() -> None:
+    both = DTypeCastTransform(torch.float64, torch.float32, in_keys=["a"], in_keys_inv=["a"])
+    read = both(typed())
+    assert read["a"].dtype == torch.float32 and both.inv(read)["a"].dtype == torch.float64
+    with refused(UsageError, argument="dtype_out", found="float32"):
+        DTypeCastTransform(torch.float64, "float32")  # type: ignore[arg-type]
+    with refused(UsageError, argument="out_keys"):
+        DTypeCastTransform(torch.float64, torch.float32, out_keys=["a"])

@@ -119,7 +119,7 @@ PRESETS = (
 
 
 @pytest.mark.parametrize("layout", ["ted", "compact"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12)
 @given(trajectories=steps(), block=st.sampled_from([1, 3, 100]))
 def test_presets_leave_what_a_walk_over_all_steps_leaves(
     layout: str, trajectories: list[dict[str, Any]], block: int

@@ -59,7 +59,7 @@ def make_pixels() -> Any:
     return make_env("Pendulum-v1", Drawn(), primer)
 
 
-def main() -> Losses:
+def dreamer() -> Losses:
     env = SerialEnv(2, make_pixels)
     env.set_seed(SEED)
     single = make_pixels()

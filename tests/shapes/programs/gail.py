@@ -26,7 +26,7 @@ from tests.shapes.parts import (
 )
 
 
-def main() -> Losses:
+def gail() -> Losses:
     env = make_env("Door")
     env.set_seed(SEED)
     spec = Composite(action=env.action_spec)
