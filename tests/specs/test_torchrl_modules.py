@@ -19,22 +19,11 @@ from tests.support.spec_pairs import same
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    from torchrl import envs, modules, objectives
+    from torchrl import envs, modules
     from torchrl.data import tensor_specs as theirs
     from torchrl.envs.utils import ExplorationType, check_env_specs, set_exploration_type
 
 BATCH = 5
-
-
-class QNet(nn.Module):
-    """The value of an observation and an action."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(6, 1)
-
-    def forward(self, observation: torch.Tensor, action: torch.Tensor) -> Any:
-        return self.linear(torch.cat([observation, action], -1))
 
 
 class Distribution(nn.Module):
@@ -80,10 +69,6 @@ def value() -> Any:
     return modules.ValueOperator(nn.Linear(4, 1), in_keys=["observation"])
 
 
-def pair_value() -> Any:
-    return modules.ValueOperator(QNet(), in_keys=["observation", "action"])
-
-
 def q_actor(spec: Any) -> Any:
     return modules.QValueActor(nn.Linear(4, 3), in_keys=["observation"], spec=spec)
 
@@ -113,36 +98,6 @@ def noisy(kind: Any) -> Callable[[Any], Any]:
     return lambda spec: TensorDictSequential(safe(spec), kind(spec))
 
 
-def dqn(spec: Any) -> Any:
-    return objectives.DQNLoss(q_actor(spec), action_space=spec)
-
-
-def dqn_of_its_actor(spec: Any) -> Any:
-    return objectives.DQNLoss(q_actor(spec))
-
-
-def discrete_sac(spec: Any) -> Any:
-    logits = modules.SafeModule(nn.Linear(4, 3), in_keys=["observation"], out_keys=["logits"])
-    is_vector = "OneHot" in type(spec).__name__
-    kind = modules.OneHotCategorical if is_vector else torch.distributions.Categorical
-    actor = modules.ProbabilisticActor(
-        logits, in_keys=["logits"], out_keys=["action"], spec=spec, distribution_class=kind
-    )
-    keys: dict[str, Any] = {"in_keys": ["observation"], "out_keys": ["action_value"]}
-    q = modules.SafeModule(nn.Linear(4, 3), **keys)
-    losses: Any = objectives.DiscreteSACLoss
-    return losses(actor_network=actor, qvalue_network=q, action_space=spec, num_actions=3)
-
-
-def of_gaussian(kind: Any) -> Callable[[Any], Any]:
-    return lambda spec: kind(gaussian(spec), pair_value(), action_spec=spec)
-
-
-def of_actor(kind: Any) -> Callable[[Any], Any]:
-    actor = lambda spec: modules.Actor(nn.Linear(4, 2), spec=spec)  # noqa: E731
-    return lambda spec: kind(actor(spec), pair_value(), action_spec=spec)
-
-
 BOXES: dict[str, Callable[[Any], Any]] = {
     "SafeModule": safe,
     "ProbabilisticActor": gaussian,
@@ -151,26 +106,12 @@ BOXES: dict[str, Callable[[Any], Any]] = {
     "TanhModule": tanh,
     "AdditiveGaussianModule": noisy(modules.AdditiveGaussianModule),
     "OrnsteinUhlenbeck": noisy(modules.OrnsteinUhlenbeckProcessModule),
-    **{
-        kind.__name__: of_gaussian(kind)
-        for kind in (
-            *(objectives.SACLoss, objectives.REDQLoss),
-            *(objectives.CQLLoss, objectives.CrossQLoss),
-        )
-    },
-    **{kind.__name__: of_actor(kind) for kind in (objectives.TD3Loss, objectives.TD3BCLoss)},
-    "DDPGLoss": lambda spec: objectives.DDPGLoss(
-        modules.Actor(nn.Linear(4, 2), spec=spec), pair_value()
-    ),
-    "IQLLoss": lambda spec: objectives.IQLLoss(gaussian(spec), pair_value(), value()),
 }
 CHOICES: dict[str, Callable[[Any], Any]] = {
     "QValueActor": q_actor,
     "EGreedyModule": greedy,
     "masked": masked,
     "Distributional": distributional,
-    "DQNLoss": dqn,
-    "DQNLoss of its actor": dqn_of_its_actor,
 }
 
 
@@ -216,14 +157,10 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", [*CHOICES, "DiscreteSACLoss"])
+@pytest.mark.parametrize("name", CHOICES)
 def test_actions_of_categories_are_the_same(name: str, kind: str) -> None:
     make = KINDS[kind]
     action = make(theirs).rand((BATCH,))
-    if name == "DiscreteSACLoss":
-        mine, other = (run(discrete_sac, make(each), action) for each in (ours, theirs))
-        assert same(mine, other)
-        return
     for spec in (make, in_composite(make)):
         mine, other = (run(CHOICES[name], spec(each), action) for each in (ours, theirs))
         assert mine.keys() and same(mine, other)

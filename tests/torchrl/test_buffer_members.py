@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 import torch
-import tqdm
 from tensordict import TensorDict
 from torchrl.data.replay_buffers import scheduler as their_schedulers
 
@@ -187,38 +185,6 @@ def test_a_transform_that_is_inverted_acts_on_what_is_written() -> None:
     rb.extend(data)
     assert (data == 1).all()
     assert bool((rb.sample()["a"] == 1).all())
-
-
-def test_a_prioritised_buffer_is_saved_and_loaded() -> None:
-    S = 1_000_000  # noqa: N806 (the page's name)
-    sampler = PrioritizedSampler(S, 1.1, 1.0)
-    # sampler = RandomSampler()
-    storage = LazyMemmapStorage(S)
-    rb = TensorDictReplayBuffer(storage=storage, sampler=sampler)
-
-    for _ in tqdm.tqdm(range(100)):
-        td = TensorDict(
-            {
-                "obs": torch.randn(100, 3, 4),
-                "next": {"obs": torch.randn(100, 3, 4)},
-                "td_error": torch.rand(100),
-            },
-            [100],
-        )
-        rb.extend(td)
-        sample = rb.sample(32)
-        rb.update_tensordict_priority(sample)
-    # save and load the buffer
-    with TemporaryDirectory() as tmpdir:
-        rb.dumps(tmpdir)
-
-        sampler = PrioritizedSampler(S, 1.1, 1.0)
-        # sampler = RandomSampler()
-        storage = LazyMemmapStorage(S)
-        rb_load = TensorDictReplayBuffer(storage=storage, sampler=sampler)
-        rb_load.loads(tmpdir)
-        assert len(rb) == len(rb_load)
-    assert bool((rb_load[:] == rb[:]).all())
 
 
 def test_sub_trajectories_are_cropped_and_steps_joined() -> None:

@@ -37,14 +37,17 @@ def trainer() -> dict[str, Any]:
     return {**loop, "loss_module": torch.nn.Identity()}
 
 
+WITHOUT_ARGUMENTS = """ReplayBuffer TensorDictReplayBuffer Storage Sampler RandomSampler
+SamplerWithoutReplacement Writer ImmutableDatasetWriter RoundRobinWriter
+TensorDictRoundRobinWriter TensorDictMaxValueWriter Transform Compose DoubleToFloat
+RewardSum Reward2GoTransform ToTensorImage StepCounter InitTracker
+"""
 # The arguments that have no default, by place and by name.
 MADE: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "D4RLExperienceReplay": (["demo/door-human"], {"batch_size": 4}),
     "MinariExperienceReplay": (["demo/door-minari"], {"batch_size": 4}),
     "OpenMLExperienceReplay": (["demo/iris"], {"batch_size": 4}),
     "AtariDQNExperienceReplay": (["demo/pong"], {}),
-    "ReplayBuffer": ([], {}),
-    "TensorDictReplayBuffer": ([], {}),
     "PrioritizedReplayBuffer": ([], PRIORITIES),
     "TensorDictPrioritizedReplayBuffer": ([], PRIORITIES),
     "OfflineToOnlineReplayBuffer": ([buffer()], {"online_capacity": 6}),
@@ -53,53 +56,37 @@ MADE: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "StorageEnsemble": ([ours.TensorStorage(ROWS)], {}),
     "SamplerEnsemble": ([ours.RandomSampler()], {}),
     "WriterEnsemble": ([ours.RoundRobinWriter()], {}),
-    "Storage": ([], {}),
     "ListStorage": ([6], {}),
     "LazyStackStorage": ([6], {}),
     "CompressedListStorage": ([6], {}),
     "LazyTensorStorage": ([6], {}),
     "LazyMemmapStorage": ([6], {}),
     "TensorStorage": ([ROWS], {}),
-    "Sampler": ([], {}),
-    "RandomSampler": ([], {}),
-    "SamplerWithoutReplacement": ([], {}),
     "PrioritizedSampler": ([6], PRIORITIES),
     "SliceSampler": ([], {"slice_len": 2}),
     "SliceSamplerWithoutReplacement": ([], {"slice_len": 2}),
     "PrioritizedSliceSampler": ([6], {**PRIORITIES, "slice_len": 2}),
     "LinearScheduler": ([prioritized(), "alpha", 1.0, 3], {}),
     "StepScheduler": ([prioritized(), "alpha"], {}),
-    "Writer": ([], {}),
-    "ImmutableDatasetWriter": ([], {}),
-    "RoundRobinWriter": ([], {}),
-    "TensorDictRoundRobinWriter": ([], {}),
-    "TensorDictMaxValueWriter": ([], {}),
     "Trajectory": ([ROWS], {}),
     "TrajectoryPredicate": ([len], {}),
     "Trainer": ([], trainer()),
     "ReplayBufferTrainer": ([buffer()], {}),
-    "Transform": ([], {}),
-    "Compose": ([], {}),
     "CatFrames": ([2, -1], {}),
     "CatTensors": ([["a"], "b"], {}),
     "UnsqueezeTransform": ([-1], {}),
-    "DoubleToFloat": ([], {}),
     "DTypeCastTransform": ([torch.float64, torch.float32], {}),
     "ObservationNorm": ([0.0, 1.0, ["a"]], {}),
     "RewardScaling": ([0.0, 1.0], {}),
-    "RewardSum": ([], {}),
-    "Reward2GoTransform": ([], {}),
     "RandomCropTensorDict": ([2], {}),
     "MultiStep": ([0.9, 2], {}),
     "MultiStepTransform": ([2, 0.9], {}),
     "RenameTransform": ([["a"], ["b"]], {}),
     "SelectTransform": (["a"], {}),
     "ExcludeTransform": (["a"], {}),
-    "ToTensorImage": ([], {}),
     "CenterCrop": ([2], {}),
     "Resize": ([2], {}),
-    "StepCounter": ([], {}),
-    "InitTracker": ([], {}),
+    **dict.fromkeys(WITHOUT_ARGUMENTS.split(), ([], {})),
 }
 # Others have their own tables: of specs tests/specs, and the steps of environments below.
 ELSEWHERE = {

@@ -368,6 +368,17 @@ def test_a_family_draws_slices_by_torchrls_samplers(family: str, id: str, tmp_pa
 # ``torchrl`` -> ``datasets_cli.torchrl`` is the whole change of an import line.
 
 
+OLD_SPECS = (
+    "BinaryDiscreteTensorSpec",
+    "BoundedTensorSpec",
+    "CompositeSpec",
+    "DiscreteTensorSpec",
+    "MultiDiscreteTensorSpec",
+    "MultiOneHotDiscreteTensorSpec",
+    "OneHotDiscreteTensorSpec",
+    "UnboundedContinuousTensorSpec",
+    "UnboundedDiscreteTensorSpec",
+)
 # Every import line of TorchRL's pages on its datasets, buffers and collectors.
 LINES = [
     "from torchrl.data import LazyMemmapStorage, TensorDictReplayBuffer",
@@ -382,16 +393,7 @@ LINES = [
     "from torchrl.collectors import SyncDataCollector",
     "from torchrl.envs import GymEnv",
     "from torchrl.envs.utils import RandomPolicy",
-    "from torchrl.data import TensorSpec",
-    "from torchrl.data import BinaryDiscreteTensorSpec",
-    "from torchrl.data import BoundedTensorSpec",
-    "from torchrl.data import CompositeSpec",
-    "from torchrl.data import DiscreteTensorSpec",
-    "from torchrl.data import MultiDiscreteTensorSpec",
-    "from torchrl.data import MultiOneHotDiscreteTensorSpec",
-    "from torchrl.data import OneHotDiscreteTensorSpec",
-    "from torchrl.data import UnboundedContinuousTensorSpec",
-    "from torchrl.data import UnboundedDiscreteTensorSpec",
+    *(f"from torchrl.data import {name}" for name in ("TensorSpec", *OLD_SPECS)),
     # Written as paths in the text of the pages.
     "from torchrl.collectors import split_trajectories",
     "from torchrl.data import Sampler, Storage, Writer, MultiStep, RoundRobinWriter",
@@ -399,17 +401,6 @@ LINES = [
     "from torchrl.data.datasets import D4RLExperienceReplay, OpenMLExperienceReplay",
 ]
 
-OLD_SPECS = (
-    "BinaryDiscreteTensorSpec",
-    "BoundedTensorSpec",
-    "CompositeSpec",
-    "DiscreteTensorSpec",
-    "MultiDiscreteTensorSpec",
-    "MultiOneHotDiscreteTensorSpec",
-    "OneHotDiscreteTensorSpec",
-    "UnboundedContinuousTensorSpec",
-    "UnboundedDiscreteTensorSpec",
-)
 
 OLD_COLLECTORS = ("SyncDataCollector", "MultiSyncDataCollector", "MultiaSyncDataCollector")
 
