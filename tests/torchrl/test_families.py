@@ -125,6 +125,7 @@ CHECKED: dict[str, Any] = {
     **{"text": True, "contiguous": True, "pin_memory": True, "cast": True},
     **{"columns": ["action"], "audit": "raise", "view": "no-idle", "repaired": True},
     **{"strict_length": False, "replacement": False, "progress": silent, "options": {"a": "b"}},
+    **{"transform": abs, "collate_fn": list},
 }
 
 
