@@ -31,7 +31,7 @@ from datasets_cli import (
     spec_from_gymnasium,
     spec_to_gymnasium,
 )
-from datasets_cli.errors import Unsupported
+from datasets_cli.errors import Unsupported, install_extra
 from datasets_cli.specs import TensorSpec
 from datasets_cli.specs.gymnasium_spaces import build, describe
 from datasets_cli.specs.spec import INSTEAD
@@ -323,7 +323,7 @@ def test_a_spec_without_an_equivalent_space_is_refused(spec: TensorSpec) -> None
 
 def test_a_missing_gymnasium_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    with refused(UsageError, advice="Run: pip install 'rlds-cli[collect]'"):
+    with refused(UsageError, advice=install_extra("collect")):
         spec_to_gymnasium(Categorical(2))
 
 
