@@ -8,8 +8,8 @@ from datasets_cli.install.options import Downloads as Downloads
 from datasets_cli.install.options import FailedDataset as FailedDataset
 from datasets_cli.install.options import InstalledDataset as InstalledDataset
 from datasets_cli.install.options import Plan as Plan
-from datasets_cli.preprocessing.derived import DerivedColumns as DerivedColumns
-from datasets_cli.preprocessing.derived import DerivedDataset as DerivedDataset
+from datasets_cli.preprocessing.derivation import DerivedColumns as DerivedColumns
+from datasets_cli.preprocessing.derivation import DerivedDataset as DerivedDataset
 from datasets_cli.project.declaration import DeclaredDataset as DeclaredDataset
 from datasets_cli.project.open import AddedData as AddedData
 from datasets_cli.project.results import DatasetTables as DatasetTables

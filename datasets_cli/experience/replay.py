@@ -37,9 +37,9 @@ from datasets_cli.experience.views import EpisodeReader, ViewChoices, view_of
 from datasets_cli.install.find import remove
 from datasets_cli.parallel.engine import EngineOptions, Workers
 from datasets_cli.parallel.tasks import PoolExecutor
+from datasets_cli.preprocessing.execution import write_derived
 from datasets_cli.preprocessing.options import ChunkOptions, PreprocessOptions
 from datasets_cli.preprocessing.pipeline import Pipeline
-from datasets_cli.preprocessing.running import write_derived
 from datasets_cli.replay.arguments import NestedKey, whole_number
 from datasets_cli.replay.batches.jax import JaxFormat, JaxSample, jax_sampler
 from datasets_cli.replay.batches.reader import CollateFunction

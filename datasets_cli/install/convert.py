@@ -170,32 +170,19 @@ def _stored_bytes(key: Key, rows: np.ndarray, layout: str | None) -> int:
 KEPT = "What has been downloaded is kept: run the same command again."
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConversionNeeds(WorkerCheck):
-    """The versions and files that every worker of a conversion must have."""
-
-    files: tuple[Path, ...]
-
-    def differences(self) -> list[str]:
-        """Return a text for each difference between this process and the caller."""
-        missing = [path for path in self.files if not path.is_file()]
-        return super().differences() + [f"it does not see the file {path}" for path in missing[:1]]
-
-
 @contextmanager
 def fit_workers(
     workers: Workers, folder: Path, files: Iterable[Path]
-) -> Iterator[tuple[Executor, ConversionNeeds | None]]:
+) -> Iterator[tuple[Executor, WorkerCheck | None]]:
     """Yield the workers of a conversion; at the end its tasks are finished or cancelled."""
     with workers.pool() as pool:
         needs = None
         if not isinstance(pool, CallingProcess | LocalWorkers):
             make_folder(folder)
-            needs = ConversionNeeds(folder=folder, files=tuple(path.absolute() for path in files))
+            needs = WorkerCheck(folder, files=tuple(path.absolute() for path in files))
             needs.write_token()
-            needs.check_each(pool, KEPT)
         try:
-            if workers.end_with_the_call:
+            if workers.ends_tasks:
                 yield pool, needs
             else:
                 with OwnTasks(pool) as tasks:
@@ -224,7 +211,7 @@ class FrameTask:
     table: FrameTable
     files: FrameFiles
     limits: Mapping[str, int]
-    needs: ConversionNeeds | None
+    needs: WorkerCheck | None
 
 
 def write_frames(
@@ -240,7 +227,7 @@ def write_frames(
     column = Column(deferred.key, "uint8", deferred.shape)
     sample = partial(_sample, id, deferred, table)
     files = writer.add_frames(column, table.offsets, sample)
-    if workers.may_be_left_out and table.num_frames < WORTH_PROCESSES:
+    if workers.is_optional and table.num_frames < WORTH_PROCESSES:
         workers = IN_THIS_PROCESS
     filled: Records = []
     workers = workers.at_most(len(deferred.parts))
@@ -337,7 +324,7 @@ class StagingTask:
     folder: Path
     layout: str | None
     limits: Mapping[str, int]
-    needs: ConversionNeeds | None
+    needs: WorkerCheck | None
 
 
 def convert_elsewhere(conversion: Conversion, progress: Progress, workers: Workers) -> Manifest:

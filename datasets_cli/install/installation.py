@@ -295,9 +295,9 @@ def _is_for_a_worker(resolved: Resolved, files: list[RawFile], workers: Workers)
     # Deferred frames are converted by several workers.
     is_small = sum(file.size for file in files) < WORTH_A_WORKER
     return (
-        not workers.end_with_the_call
+        not workers.ends_tasks
         and not resolved.recipe.has_deferred_frames
-        and not (is_small and workers.may_be_left_out)
+        and not (is_small and workers.is_optional)
     )
 
 

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -17,15 +17,8 @@ from distributed.scheduler import KilledWorker
 from distributed.versions import VersionMismatchWarning
 
 from datasets_cli.errors import RldsError
-from datasets_cli.parallel.cluster import (
-    ACTOR_SECONDS,
-    Call,
-    Cluster,
-    LostCluster,
-    LostWorker,
-    no_free_worker,
-    pass_on,
-)
+from datasets_cli.parallel.cluster import ACTOR_SECONDS, Call, Cluster, future_of, no_free_worker
+from datasets_cli.parallel.tasks import LostCluster, LostWorker
 
 Result = TypeVar("Result")
 
@@ -36,37 +29,29 @@ _LOGGERS = ("distributed", "distributed.client", "distributed.core", "tornado.ap
 @contextmanager
 def dask_pool(address: str) -> Iterator[Executor]:
     """Yield the workers of a scheduler; tasks that did not start are cancelled at the end."""
-    with _quiet():
-        try:
-            with warnings.catch_warnings():
-                # A worker that is still starting reports no versions; our check compares them.
-                warnings.simplefilter("ignore", VersionMismatchWarning)
-                client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-        except (OSError, ValueError) as error:
-            raise RldsError(
-                f"No Dask scheduler answers at {address} ({error}).",
-                argument="address",
-                found=address,
-                advice="Expected an address such as tcp://host:8786. `dask scheduler` starts a "
-                "scheduler, and `dask worker ADDRESS --nthreads 1` a worker.",
-            ) from error
-        try:
-            yield _DaskWorkers(client, address)
-        finally:
-            client.close(timeout=2)
+    with ExitStack() as stack:
+        for logger in map(logging.getLogger, _LOGGERS):  # many lines of what our error says in one
+            stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.CRITICAL + 1)
+        client = _connect(address)
+        stack.callback(client.close, timeout=2)
+        yield _DaskWorkers(client, address)
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence Dask's many lines of log about what our errors say in one."""
-    levels = {logger: logger.level for logger in map(logging.getLogger, _LOGGERS)}
-    for logger in levels:
-        logger.setLevel(logging.CRITICAL + 1)
+def _connect(address: str) -> distributed.Client:
     try:
-        yield
-    finally:
-        for logger, level in levels.items():
-            logger.setLevel(level)
+        with warnings.catch_warnings():
+            # A worker that is still starting reports no versions; our check compares them.
+            warnings.simplefilter("ignore", VersionMismatchWarning)
+            return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise RldsError(
+            f"No Dask scheduler answers at {address} ({error}).",
+            argument="address",
+            found=address,
+            advice="Expected an address such as tcp://host:8786. `dask scheduler` starts a "
+            "scheduler, and `dask worker ADDRESS --nthreads 1` a worker.",
+        ) from error
 
 
 class _DaskWorkers(Cluster):
@@ -80,16 +65,10 @@ class _DaskWorkers(Cluster):
         self._submitted: list[distributed.Future] = []  # Dask drops a task with its future
 
     def begin(self, task: Callable[[], Result]) -> Future[Result]:
-        # A task that raises is not tried again. One whose worker died is, by the scheduler, up to
-        # its `allowed-failures`.
-        future: Future[Result] = Future()
-        theirs = self._client.submit(task, pure=False, retries=0)
-        self._submitted.append(theirs)
-        theirs.add_done_callback(lambda done: pass_on(done.result, self._translated, future))
-        return future
-
-    def ask_each(self, function: Callable[[Any], Any], argument: Any) -> dict[str, Any]:
-        return dict(self._client.run(function, argument, on_error="return"))
+        # Dask does not repeat a task that raises, but one whose worker died, up to its
+        # `allowed-failures`.
+        self._submitted.append(self._client.submit(task, pure=False, retries=0))
+        return future_of(self._submitted[-1], self._translated)
 
     def actor(self, kind: type, argument: Any) -> Call:
         try:

@@ -15,15 +15,15 @@ from datasets_cli.errors import UsageError, argument, install_extra
 Engine = Literal["local", "dask", "ray"]
 """Local processes, or the workers of a Dask or Ray cluster."""
 
-ADDRESS = '"tcp://host:8786"'
+EXAMPLE = '"tcp://host:8786"'
 PROCESSES = {
     **{"least": 0, "flag": "--workers", "default": "all cores"},
     "help": "Number of worker processes; 0 works in this process.",
 }
-"""The option of the command line, which has another default than Python."""
+"""The metadata of the command line's option, which has another default than Python."""
 
 WORTH_PROCESSES_SECONDS = 10.0
-"""The least work that is worth starting processes, which import torch for some seconds."""
+"""The least work that is worth starting processes, which take seconds to import torch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,20 +84,19 @@ class Workers(EngineOptions):
                 expected=get_args(Engine),
                 found=self.engine,
             )
-        self._check_cluster()
+        if self.engine != "local":
+            self._check_cluster()
+        elif self.address is not None:
+            clusters = " or ".join(argument("engine", f'"{name}"') for name in ("dask", "ray"))
+            raise UsageError(
+                f"{argument('address')} {self.address} is the address of a cluster, and the "
+                "engine is local.",
+                argument="address",
+                found=self.address,
+                advice=f"Add {clusters}, or leave the address out.",
+            )
 
     def _check_cluster(self) -> None:
-        if self.engine == "local":
-            if self.address is not None:
-                clusters = " or ".join(argument("engine", f'"{name}"') for name in ("dask", "ray"))
-                raise UsageError(
-                    f"{argument('address')} {self.address} is the address of a cluster, and the "
-                    "engine is local.",
-                    argument="address",
-                    found=self.address,
-                    advice=f"Add {clusters}, or leave the address out.",
-                )
-            return
         if self.executor is not None:
             raise UsageError(
                 f"executor and engine {self.engine!r} exclude each other.",
@@ -107,7 +106,7 @@ class Workers(EngineOptions):
         if self.engine == "dask" and not self.address:
             raise UsageError(
                 "The engine dask needs the address of a scheduler, "
-                f"{argument('address', ADDRESS)}.",
+                f"{argument('address', EXAMPLE)}.",
                 argument="address",
                 advice="Leave the engine out for processes of this machine.",
             )
@@ -120,7 +119,7 @@ class Workers(EngineOptions):
             )
 
     @property
-    def end_with_the_call(self) -> bool:
+    def ends_tasks(self) -> bool:
         """Whether all tasks have ended when ``pool`` ends, also after an error."""
         return self.engine == "local" and self.executor is None
 
@@ -131,22 +130,22 @@ class Workers(EngineOptions):
         return replace(self, num_workers=min(self.num_workers, num_tasks))
 
     @property
-    def may_be_left_out(self) -> bool:
-        """Whether small work runs in the calling process, as nobody asked for workers."""
+    def is_optional(self) -> bool:
+        """Whether small work runs in this process: no number of workers was asked for."""
         return self.engine == "local" and self.num_workers is None
 
-    def sharing(self, pool: Executor) -> Workers:
-        """Return these workers for one of several jobs that share a pool."""
+    def with_pool(self, pool: Executor) -> Workers:
+        """Return the workers of one of several jobs that share a pool."""
         count = self.num_workers if self.engine == "local" else 1
         return Workers(num_workers=count, executor=pool)
 
     @contextmanager
     def pool(self) -> Iterator[Executor]:
-        """Yield the executor; one that starts here ends here, at once after an error."""
+        """Yield the executor. One that this call starts ends here, at once after an error."""
         if self.executor is not None:
             yield self.executor
             return
-        # Imported late: commands that start no workers describe them, too.
+        # Imported late: commands that only show these options start no workers.
         if self.engine == "dask":
             from datasets_cli.parallel.dask_cluster import dask_pool
 
@@ -156,7 +155,7 @@ class Workers(EngineOptions):
 
             own = ray_pool(self.address)
         else:
-            from datasets_cli.parallel.tasks import local_pool
+            from datasets_cli.parallel.local import local_pool
 
             own = local_pool(self.num_workers)
         with own as pool:

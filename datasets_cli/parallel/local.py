@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
-import threading
 import traceback
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
+from threading import Lock, get_ident
 from typing import Any, TypeVar
 
 from datasets_cli.errors import RldsError
-from datasets_cli.parallel.cluster import LostWorker, TaskExecutor
+from datasets_cli.parallel.tasks import CallingProcess, LostWorker, TaskExecutor
 from datasets_cli.parallel.workers import WorkerContext
 
 Result = TypeVar("Result")
@@ -22,25 +24,33 @@ _POLL_SECONDS = 1.0
 _END = b""
 
 
+@contextmanager
+def local_pool(num_workers: int | None) -> Iterator[Executor]:
+    """Yield an executor of this machine; after an error its workers are killed."""
+    count = (os.cpu_count() or 1) if num_workers is None else num_workers
+    executor = LocalWorkers(count) if count else CallingProcess()
+    is_done = False
+    try:
+        yield executor
+        is_done = True
+    finally:
+        executor.shutdown(wait=is_done)
+
+
 class LocalWorkers(TaskExecutor):
     """An executor of processes that start when needed; a new one replaces a lost one."""
 
-    # A task whose process ended has a `LostWorker` as its error. Use it in a `with` statement.
+    # Each thread has one process and waits for it, so the task of a lost process is known. That
+    # task raises `LostWorker`.
 
     def __init__(self, num_workers: int) -> None:
-        # One thread waits for each process, so the task of a lost process is known.
-        self._num_workers = num_workers
         self._threads = ThreadPoolExecutor(num_workers, "local-worker")
-        self._lock = threading.Lock()
-        self._all: set[_WorkerProcess] = set()
-        self._idle: list[_WorkerProcess] = []
+        self._processes: dict[int, _WorkerProcess] = {}  # by thread
+        self._lock = Lock()
         self._is_ended = False
 
     def begin(self, task: Callable[[], Result]) -> Future[Result]:
         """Submit a task to the next free process and return its future."""
-        with self._lock:
-            if len(self._all) < self._num_workers and not self._is_ended:
-                self._idle.append(self._start())
         return self._threads.submit(self._run, task)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -48,40 +58,29 @@ class LocalWorkers(TaskExecutor):
         if not wait:  # the next run writes again what a killed task wrote
             with self._lock:
                 self._is_ended = True
-                for worker in self._all:
-                    worker.kill()
+                for process in self._processes.values():
+                    process.kill()
         self._threads.shutdown(wait=True, cancel_futures=cancel_futures or not wait)
-        with self._lock:
-            self._is_ended = True
-            for worker in self._idle:
-                worker.end()
+        for process in self._processes.values():
+            process.end()
 
     def _run(self, task: Callable[[], Result]) -> Result:
-        pickled = bytes(ForkingPickler.dumps(task))
-        worker = self._take()
-        try:
-            is_result, value = worker.run(pickled)
-        except LostWorker:
-            with self._lock:
-                self._all.discard(worker)
-            raise
-        with self._lock:
-            self._idle.append(worker)
-        if not is_result:
-            raise value
-        return value  # type: ignore[no-any-return]
-
-    def _take(self) -> _WorkerProcess:
+        pickled, thread = bytes(ForkingPickler.dumps(task)), get_ident()
         with self._lock:
             if self._is_ended:
                 raise LostWorker("was ended")
-            # Threads and processes are as many: if none is idle, one was lost.
-            return self._idle.pop() if self._idle else self._start()
-
-    def _start(self) -> _WorkerProcess:
-        worker = _WorkerProcess()
-        self._all.add(worker)
-        return worker
+            if thread not in self._processes:
+                self._processes[thread] = _WorkerProcess()
+            process = self._processes[thread]
+        try:
+            is_result, value = process.run(pickled)
+        except LostWorker:
+            with self._lock:
+                del self._processes[thread]
+            raise
+        if not is_result:
+            raise value
+        return value  # type: ignore[no-any-return]
 
 
 class _WorkerProcess:
@@ -144,19 +143,10 @@ def how_ended(exit_code: int) -> str:
 
 
 def _serve(pipe: Connection) -> None:
-    """Run one task after the other, in the process."""
-    while True:
-        try:
-            task = pipe.recv_bytes()
-        except (EOFError, OSError):  # the parent is gone
-            return
-        if task == _END:
-            return
-        answer = _answer(task)
-        try:
-            pipe.send_bytes(answer)
-        except OSError:
-            return
+    """Run one task after the other, in the worker process, until the pipe ends."""
+    with suppress(EOFError, OSError):  # the parent is gone
+        while task := pipe.recv_bytes():
+            pipe.send_bytes(_answer(task))
 
 
 def _answer(task: bytes) -> bytes:

@@ -7,37 +7,18 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, TypeVar
 
 import ray
-from ray.exceptions import (
-    ActorDiedError,
-    ActorUnavailableError,
-    GetTimeoutError,
-    NodeDiedError,
-    OutOfMemoryError,
-    RayError,
-    RayTaskError,
-    WorkerCrashedError,
-)
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+import ray.exceptions as failures
 
 from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.parallel.cluster import (
-    ACTOR_SECONDS,
-    Call,
-    Cluster,
-    LostCluster,
-    LostWorker,
-    no_free_worker,
-    pass_on,
-)
+from datasets_cli.parallel.cluster import ACTOR_SECONDS, Call, Cluster, future_of, no_free_worker
+from datasets_cli.parallel.tasks import LostCluster, LostWorker
 
 Result = TypeVar("Result")
 
 CONNECT_SECONDS = 10.0
-_DIED = (WorkerCrashedError, NodeDiedError, ActorDiedError, ActorUnavailableError)
 
 
 @contextmanager
@@ -63,7 +44,8 @@ def ray_pool(
     try:
         yield workers
     finally:
-        workers.cancel()
+        for reference in [*workers.submitted]:
+            ray.cancel(reference)
         if is_ours:
             ray.shutdown()
 
@@ -91,36 +73,21 @@ class _RayWorkers(Cluster):
     def __init__(self, actors: Mapping[str, Any]) -> None:
         self._actors = {"num_cpus": 1, **actors, "max_restarts": 0}
         self._call = ray.remote(max_retries=0)(_call)
-        self._submitted: set[ray.ObjectRef] = set()
+        self.submitted: set[ray.ObjectRef] = set()
+        """The tasks that have not ended."""
 
     def begin(self, task: Callable[[], Result]) -> Future[Result]:
-        future: Future[Result] = Future()
         reference = self._call.remote(task)
-        self._submitted.add(reference)
-
-        def done(theirs: Future[Result]) -> None:
-            self._submitted.discard(reference)
-            pass_on(theirs.result, _translated, future)
-
-        reference.future().add_done_callback(done)
-        return future
-
-    def ask_each(self, function: Callable[[Any], Any], argument: Any) -> dict[str, Any]:
-        # Once on each node that can run tasks: all its workers have the same files and versions.
-        references = {}
-        for node in ray.nodes():
-            if node["Alive"] and node["Resources"].get("CPU"):
-                there = NodeAffinitySchedulingStrategy(node["NodeID"], False)
-                call = self._call.options(num_cpus=0, scheduling_strategy=there)
-                name = f"{node['NodeManagerAddress']} ({node['NodeID'][:8]})"
-                references[name] = call.remote(partial(function, argument))
-        return {name: _outcome(reference) for name, reference in references.items()}
+        self.submitted.add(reference)
+        theirs = reference.future()
+        theirs.add_done_callback(lambda _: self.submitted.discard(reference))
+        return future_of(theirs, _translated)
 
     def actor(self, kind: type, argument: Any) -> Call:
         actor: Any = ray.remote(kind).options(**self._actors).remote(argument)
         try:
             ray.get(actor.__ray_ready__.remote(), timeout=ACTOR_SECONDS)
-        except GetTimeoutError as error:
+        except failures.GetTimeoutError as error:
             raise no_free_worker("Ray") from error
 
         def call(message: bytes, value: ray.ObjectRef | None) -> bytes:
@@ -128,7 +95,7 @@ class _RayWorkers(Cluster):
                 raise LostCluster("This process is not connected to Ray any more.")
             try:
                 answer: bytes = ray.get(actor.call.remote(message, value))
-            except RayError as error:
+            except failures.RayError as error:
                 raise _translated(error) from error
             return answer
 
@@ -137,33 +104,25 @@ class _RayWorkers(Cluster):
     def put(self, value: Any) -> Any:
         return ray.put(value)
 
-    def cancel(self) -> None:
-        """Cancel the tasks that have not ended."""
-        for reference in list(self._submitted):
-            ray.cancel(reference)
-
 
 def _call(task: Callable[[], Any]) -> Any:
     return task()
 
 
-def _outcome(reference: ray.ObjectRef) -> Any:
-    try:
-        return ray.get(reference)
-    except RayError as error:
-        return _translated(error)
-
-
 def _translated(error: Exception) -> Exception:
     match error:
-        case RayTaskError(cause=Exception() as cause):
+        case failures.RayTaskError(cause=Exception() as cause):
             return cause
-        case RayTaskError():
+        case failures.RayTaskError():
             return RldsError(str(error))
-        case OutOfMemoryError():
-            return LostWorker("was ended by Ray because memory ran out")
-        case _ if isinstance(error, _DIED):
+        case (
+            failures.WorkerCrashedError()
+            | failures.NodeDiedError()
+            | failures.OutOfMemoryError()
+            | failures.ActorDiedError()
+            | failures.ActorUnavailableError()
+        ):
             return LostWorker("died, killed or out of memory")
-        case RayError():
+        case failures.RayError():
             return LostCluster(f"The cluster of Ray was lost ({error}). Run the same call again.")
     return error

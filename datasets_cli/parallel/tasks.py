@@ -1,27 +1,52 @@
-"""Running tasks on any executor: results as they are ready, lost workers, the first error."""
+"""Tasks on any executor: results as they are ready, lost workers, the first error."""
 
 from __future__ import annotations
 
-import os
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from concurrent.futures import wait as wait_for
-from contextlib import contextmanager
+from functools import partial
 from multiprocessing.pool import Pool
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from datasets_cli.core.progress import Note, Progress, silent
 from datasets_cli.errors import RldsError
-from datasets_cli.parallel.cluster import LostCluster, LostWorker, TaskExecutor
-from datasets_cli.parallel.local import LocalWorkers
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
 
 MAX_LOST_WORKERS = 3
-"""Tries of a task whose worker dies each time."""
+"""Attempts at a task whose worker dies each time."""
+
+
+class LostWorker(Exception):
+    """The worker of a task ended before the task did; other tasks are not affected."""
+
+    def __init__(self, how: str, num_workers: int = 1) -> None:
+        super().__init__(how, num_workers)
+        self.how, self.num_workers = how, num_workers
+
+
+class LostCluster(Exception):
+    """The cluster is gone. The message names it and the next step."""
+
+
+class TaskExecutor(Executor):
+    """An executor of calls without arguments."""
+
+    @abstractmethod
+    def begin(self, task: Callable[[], Result]) -> Future[Result]:
+        """Submit a task and return its future."""
+
+    def submit(
+        self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Future[Result]:
+        """Submit a function with its arguments and return its future."""
+        return self.begin(partial(fn, *args, **kwargs))
 
 
 class CallingProcess(TaskExecutor):
@@ -110,7 +135,7 @@ def _run_submitted(
     name: Callable[[Task], str],
     progress: Progress,
 ) -> Iterator[tuple[Task, Result]]:
-    # as_completed knows no futures that are added later.
+    # as_completed ignores futures that are added later.
     ended: SimpleQueue[Future[Result]] = SimpleQueue()
     numbers: dict[Future[Result], int] = {}
     lost: Counter[int] = Counter()
@@ -131,7 +156,13 @@ def _run_submitted(
             except LostWorker as worker:
                 lost[number] += worker.num_workers
                 if lost[number] >= MAX_LOST_WORKERS:
-                    raise _lost_often(name(tasks[number]), worker.how, kept) from worker
+                    raise RldsError(
+                        f"A worker process died each time that it worked on {name(tasks[number])}: "
+                        f"the last one {worker.how}. {kept}",
+                        found=worker.how,
+                        advice="Use fewer workers or smaller chunks, which need less memory; 0 "
+                        "workers work in this process, where the cause may show.",
+                    ) from worker
                 text = f"the worker of {name(tasks[number])} {worker.how}; it is tried again"
                 progress(Note(text))
                 submit(number)
@@ -140,24 +171,3 @@ def _run_submitted(
     finally:
         for future in numbers:
             future.cancel()
-
-
-def _lost_often(task: str, how: str, kept: str) -> RldsError:
-    return RldsError(
-        f"A worker process died each time that it worked on {task}: the last one {how}. {kept}",
-        advice="Use fewer workers or smaller chunks, which need less memory; 0 workers work in "
-        "this process, where the cause may show.",
-    )
-
-
-@contextmanager
-def local_pool(num_workers: int | None) -> Iterator[Executor]:
-    """Yield an executor of this machine; after an error its workers are killed."""
-    count = (os.cpu_count() or 1) if num_workers is None else num_workers
-    executor = LocalWorkers(count) if count else CallingProcess()
-    is_done = False
-    try:
-        yield executor
-        is_done = True
-    finally:
-        executor.shutdown(wait=is_done)

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import cloudpickle
 
 from datasets_cli.errors import UsageError
-from datasets_cli.parallel.user_modules import file_of, is_of_user, is_stale
+from datasets_cli.parallel.user_code import file_of, is_of_user, is_stale
 
 _MAIN_FILE = ("init_main_from_name", "init_main_from_path")
 _CTRL_C = frozenset({signal.SIGINT})

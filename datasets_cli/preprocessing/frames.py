@@ -20,7 +20,6 @@ import zstandard
 
 from datasets_cli.errors import WrongRows
 from datasets_cli.schema.columns import Key
-from datasets_cli.schema.trajectories import ends_of
 from datasets_cli.sources.disk import flush
 from datasets_cli.store.layouts.frames import (
     LAYOUT_ADVICE,
@@ -54,16 +53,6 @@ class PartOfFrames(NamedTuple):
     folder: Path
     stop: int
     continues: bool
-
-
-def ends_of_kept(offsets: np.ndarray, start: int, stop: int, kept: np.ndarray | None) -> np.ndarray:
-    """Return whether each kept row is the last of its piece, bool ``[k]``."""
-    # offsets: trajectories int64 `[K + 1]`. kept: bool `[stop - start]`; None for all.
-    places = np.arange(stop - start) if kept is None else np.flatnonzero(kept)
-    # A gap ends a piece, too; so does the last row of the task, as no place is -1.
-    is_end: np.ndarray = ends_of(offsets, start, stop)[places]
-    is_end[np.diff(places, append=-1) != 1] = True
-    return is_end
 
 
 def check_chained(

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.parallel.user_modules import (
+from datasets_cli.parallel.user_code import (
     LIBRARIES,
     UserModule,
     file_of,

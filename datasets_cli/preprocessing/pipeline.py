@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from datasets_cli.core.options import check_numbers
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.preprocessing.function import FunctionIdentity, digest_of
+from datasets_cli.preprocessing.function import FunctionIdentity, RowFunction, digest_of
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 TYPES = (*FLOATS, "bool", "uint8", "int8", "int16", "int32", "int64")
@@ -209,6 +209,9 @@ class Pipeline:
             )
         return cls(**table)
 
+
+Mapped = RowFunction | Pipeline
+"""A function or a pipeline that ``preprocess`` maps over rows."""
 
 NAMES = tuple(each.name for each in fields(Pipeline))
 """The names of the transforms, in their order."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from datasets_cli.errors import WrongRows, argument
+from datasets_cli.preprocessing.chunk import Columns, RowChunk
 from datasets_cli.schema.columns import DONE, Key, show_key
 from datasets_cli.sources.disk import flush
 from datasets_cli.sources.new_files import replacing
@@ -24,9 +24,6 @@ from datasets_cli.store.arrays import plain_numbers
 SAMPLED = 64
 FLAG = (np.dtype(bool), (1,))
 """The dtype and the shape of a row of a flag such as ``next.done``."""
-
-Columns = Mapping[Key, np.ndarray]
-"""Columns of numbers, each ``[n, ...]``."""
 
 
 class InputRows:
@@ -51,7 +48,7 @@ class InputRows:
             (sampled[key] == self._sampled[key]).all() for key in distinct
         )
 
-    def check_order(self, given: Columns, rows: Columns, named: str) -> None:
+    def check_order(self, given: Columns, rows: Columns, chunk: RowChunk) -> None:
         """Refuse a result that has the rows of the input, read again, in another order."""
         pairs = {
             key: (_row_bytes(given[key]), _row_bytes(rows[key])) for key in self._same_kind(rows)
@@ -70,7 +67,7 @@ class InputRows:
             if len(moved) and agree:
                 was, now = int(come_from[moved[0]]), int(self.places[moved[0]])
                 raise WrongRows(
-                    f"The function must return rows in their order: of {named} it returned row "
+                    f"The function must return rows in their order: of {chunk} it returned row "
                     f"{was} as row {now} of these, by {show_key(key)} and every other column that "
                     "has the same rows.",
                     argument="order",
@@ -81,7 +78,7 @@ class InputRows:
                     f"{argument('order', ANY_ORDER)} if it is meant.",
                 )
 
-    def check_ends(self, rows: Columns, kept: np.ndarray | None, named: str) -> None:
+    def check_ends(self, rows: Columns, kept: np.ndarray | None, chunk: RowChunk) -> None:
         """Refuse a result in which the last row of a trajectory is not done any more."""
         # kept: which of the input rows they are, bool `[n]`; None for all.
         done = rows.get(DONE)
@@ -91,7 +88,7 @@ class InputRows:
         gone = np.intersect1d(self._ends, places[~done[:, 0]])
         if len(gone):
             raise WrongRows(
-                f"The function must keep the ends of trajectories: of {named} it returned "
+                f"The function must keep the ends of trajectories: of {chunk} it returned "
                 f"{len(gone)} with next.done false that had it true, first row {gone[0]} of these.",
                 key=DONE,
                 row=int(gone[0]),

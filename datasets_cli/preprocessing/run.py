@@ -1,44 +1,55 @@
-"""A run: the rows that it reads, their chunks, the function, and the columns of the result."""
+"""A run: the rows that it reads, their chunks, the function, the columns of the result, its folder.
+
+Tasks write into the folder of the run until the new dataset is renamed into place:
+
+<dest's parent>/.<dest's name>.<plan>.partial/    plan.json, data/ at full size, parts/<k>.done,
+                                                  text and frames of each part in parts/<k>/;
+                                                  closed/, data without the gaps of dropped rows;
+                                                  packed/, committed in the compact layout
+<dest's parent>/.<dest's name>.lock               while a process works on the destination
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import shutil
 from collections.abc import Callable, Iterator
-from functools import cached_property, partial
-from itertools import pairwise
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
-from datasets_cli.errors import EmptyBuffer, RldsError, UsageError, WrongRows, WrongSize, argument
+from datasets_cli.errors import EmptyBuffer, RldsError, UsageError, WrongRows, argument
 from datasets_cli.parallel.workers import pickle_by_value
-from datasets_cli.preprocessing.frames import Frames, check_chained, ends_of_kept
+from datasets_cli.preprocessing.chunk import RowChunk, chunk_bounds
+from datasets_cli.preprocessing.frames import Frames, begin_frames, bytes_of_one
 from datasets_cli.preprocessing.function import RowFunction, identity_of
+from datasets_cli.preprocessing.function_call import CallOptions, checked_result, result_of
 from datasets_cli.preprocessing.mapping import PipelineFunction, RowByRow
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.origin import origin_of, rows_of_task
-from datasets_cli.preprocessing.pipeline import Pipeline
-from datasets_cli.preprocessing.returned import (
+from datasets_cli.preprocessing.pipeline import Mapped, Pipeline
+from datasets_cli.preprocessing.result import (
     ROW_KEY,
+    FunctionResult,
     ResultColumns,
-    Returned,
     difference_of,
 )
-from datasets_cli.preprocessing.task import (
-    Mapped,
-    PreprocessTask,
-    apply,
-    check_columns,
-    result_of,
-    rows_named,
-)
-from datasets_cli.preprocessing.work import Work
+from datasets_cli.preprocessing.task import PreprocessTask, check_columns
+from datasets_cli.schema.columns import one_file_each
 from datasets_cli.schema.texts import is_text
 from datasets_cli.schema.trajectories import first_rows
+from datasets_cli.sources.disk import allocate, check_free_space, disk_errors
+from datasets_cli.store.cache_root import runs_to
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.layouts.frames import SAMPLED_FRAMES
 
+PLAN = "plan.json"
 COMPARED_ROWS = 16_384
 """At most so many rows of the first chunk are computed twice, as a function may be slow."""
-PER_TRAJECTORY, PER_ROW, PER_CHUNK = '"trajectory"', '"transition"', '"chunk"'
+PER_TRAJECTORY, PER_CHUNK = '"trajectory"', '"chunk"'
 
 
 class PreprocessRun:
@@ -64,9 +75,11 @@ class PreprocessRun:
         )
 
     @property
-    def _by_trajectory(self) -> bool:
+    def call_options(self) -> CallOptions:
+        """The seed of the function and the rows that it gets together and returns."""
         # A pipeline separates trajectories itself.
-        return self.options.per == "trajectory" and not isinstance(self._mapped, Pipeline)
+        is_alone = self.options.per == "trajectory" and not isinstance(self._mapped, Pipeline)
+        return CallOptions(self.options.seed, is_alone, self.options.order == "any")
 
     @property
     def num_trajectories(self) -> int:
@@ -98,21 +111,22 @@ class PreprocessRun:
             )
         return PipelineFunction(self._mapped, self.dataset, self.num_rows)
 
-    def probe(self) -> ResultColumns:
-        """Call the function with the first rows; return the columns of the result."""
+    @cached_property
+    def columns(self) -> ResultColumns:
+        """The columns of the result, found by calling the function with the first rows."""
         # A function that drops some of these rows, or reads their numbers, gets the numbers of all
         # rows from then on.
-        is_numbered = False
+        options = self.call_options
         first = 2 if self.options.per == "transition" else int(self.offsets[1])
-        for bounds in [(0, min(first, self.num_rows)), *self.bounds]:
-            returned, is_numbered = self._try(*bounds, is_numbered)
+        for start, stop in [(0, min(first, self.num_rows)), *self.bounds]:
+            result, options = self._try(RowChunk(self.dataset, start, stop), options)
             # Of an empty result tensordict knows the shape of numbers, and not that of text.
-            if not (returned.is_empty and any(map(is_text, returned.rows.values()))):
+            if not (result.is_empty and any(map(is_text, result.rows.values()))):
                 break
-        self._compare_chunk(is_numbered)
-        return ResultColumns.of(returned, is_numbered, self.layout)
+        self._compare_chunk(options)
+        return ResultColumns.of(result, options.is_numbered, self.layout)
 
-    def _compare_chunk(self, is_numbered: bool) -> None:
+    def _compare_chunk(self, options: CallOptions) -> None:
         """Refuse a function whose values depend on the trajectories that it gets together."""
         if self.options.per != "chunk" or isinstance(self.function, PipelineFunction | RowByRow):
             return
@@ -123,23 +137,21 @@ class PreprocessRun:
         start = int(self.offsets[first])
         enough = np.searchsorted(self.offsets, start + COMPARED_ROWS)
         stop = int(self.offsets[np.clip(enough, first + 2, last)])
+        chunk = RowChunk(self.dataset, start, stop)
         # The tasks compare the results of the same rows with their input.
-        call = partial(result_of, seed=self.options.seed, by_trajectory=False)
-        together, is_numbered = self._try(start, stop, is_numbered, call)
-        alone, _ = self._try(start, stop, is_numbered, partial(call, by_trajectory=True))
-        if not (difference := difference_of(together, alone, stop - start)):
+        together, options = self._try(chunk, options, result_of)
+        alone, _ = self._try(chunk, replace(options, by_trajectory=True), result_of)
+        if not (difference := difference_of(together, alone, len(chunk))):
             return
         # With another seed, a function that draws with torch's gives other values, too.
-        other_seed = partial(call, seed=self.options.seed + 1)
-        again, _ = self._try(start, stop, is_numbered, other_seed)
-        if difference_of(together, again, stop - start):
+        again, _ = self._try(chunk, replace(options, seed=options.seed + 1), result_of)
+        if difference_of(together, again, len(chunk)):
             self.notes += ("the function is random: the same rows gave other values",)
             return
         row, name, one, other = difference
         raise WrongRows(
             f"The function mixes trajectories: in row {start + row}, {name} is {one} when it gets "
-            f"{rows_named(self.dataset, start, stop)} together, and {other} when it gets each "
-            "trajectory alone.",
+            f"{chunk} together, and {other} when it gets each trajectory alone.",
             argument="per",
             key=name,
             row=start + row,
@@ -149,104 +161,142 @@ class PreprocessRun:
             "function.",
         )
 
-    def first_frames(self, columns: ResultColumns) -> Frames:
+    def first_frames(self) -> Frames:
         """Return the frames of the result for the first rows, which must be chained."""
-        if not columns.frames:
+        if not self.columns.frames:
             return {}
         stop = min(SAMPLED_FRAMES, self.num_rows)
         if self.options.per != "transition":
             stop = int(self.offsets[np.searchsorted(self.offsets, stop, side="left")])
-        returned, _ = self._try(0, stop, columns.is_numbered)
-        check_columns(returned, columns, self.dataset, 0, stop, 0)
-        is_end = ends_of_kept(self.offsets, 0, stop, returned.kept)
-        check_chained(columns.frames, returned.rows, is_end, returned.numbers(0, stop))
-        keys = {field.column.key for field in columns.frames}
-        return {key: rows[:SAMPLED_FRAMES] for key, rows in returned.rows.items() if key in keys}
+        chunk = RowChunk(self.dataset, 0, stop)
+        result, _ = self._try(chunk, self._task_options)
+        check_columns(result, self.columns, chunk)
+        keys = {field.column.key for field in self.columns.frames}
+        return {key: rows[:SAMPLED_FRAMES] for key, rows in result.rows.items() if key in keys}
+
+    def result_bytes(self, first_frames: Frames) -> int:
+        """Return the approximate bytes of the result, without text."""
+        columns = self.columns
+        sizes = [column.row_bytes for column in columns.leaves]
+        sizes += [bytes_of_one(field, first_frames[field.column.key]) for field in columns.frames]
+        return self.num_rows * sum(sizes)
+
+    @property
+    def plan(self) -> bytes:
+        """Everything that decides the bytes of the result, as JSON."""
+        columns, origin = self.columns, self.origin
+        plan = {
+            "source": origin.parent["content"],
+            "function": origin.function.digest,
+            "columns": [column.entry(origin.arguments["num_frames"]) for column in columns.numbers],
+            "texts": [column.to_json() for column in columns.texts],
+            "arguments": origin.arguments,
+            "seed": origin.seed,
+            "layout": columns.layout,
+        }
+        return json.dumps(plan).encode()
+
+    @property
+    def _task_options(self) -> CallOptions:
+        return replace(self.call_options, is_numbered=self.columns.is_numbered)
 
     def _try(
-        self, start: int, stop: int, is_numbered: bool, call: Callable[..., Returned] | None = None
-    ) -> tuple[Returned, bool]:
-        """Return the result for some rows, and whether the function gets their numbers."""
-        call = call or partial(
-            apply,
-            seed=self.options.seed,
-            any_order=self.options.order == "any",
-            by_trajectory=self._by_trajectory,
-        )
-        tried = partial(call, self.dataset, self.function, start=start, stop=stop)
-        if not is_numbered:
+        self,
+        chunk: RowChunk,
+        options: CallOptions,
+        call: Callable[[RowFunction, RowChunk, CallOptions], FunctionResult] = checked_result,
+    ) -> tuple[FunctionResult, CallOptions]:
+        """Return the result for a chunk, and the options with which it was computed."""
+        numbered = replace(options, is_numbered=True)
+        if not options.is_numbered:
             try:
-                returned = tried()
-                return returned, returned.kept is not None
+                result = call(self.function, chunk, options)
+                return result, options if result.kept is None else numbered
             except UsageError:
                 raise
             except RldsError:  # it may have read the numbers; otherwise it fails again
                 if ROW_KEY in self.dataset.keys:
                     raise
-        return tried(is_numbered=True), True
+        return call(self.function, chunk, numbered), numbered
 
-    def tasks(
-        self, work: Work, columns: ResultColumns, *, elsewhere: bool
-    ) -> Iterator[PreprocessTask]:
+    def tasks(self, folder: RunFolder, *, elsewhere: bool) -> Iterator[PreprocessTask]:
         """Yield the tasks that are not done; ``elsewhere`` for workers with another Python path."""
         pickled, selection = pickle_by_value(self.function, elsewhere), self.dataset.selection
         for number, (start, stop) in enumerate(self.bounds):
-            mark = work.mark(number)
+            mark = folder.mark(number)
             if not mark.exists():
                 yield PreprocessTask(
-                    data=work.data,
-                    packed=work.packed,
+                    data=folder.data,
+                    packed=folder.packed,
                     mark=mark,
-                    part=work.part(number),
+                    part=folder.part(number),
                     start=start,
                     stop=stop,
-                    seed=self.options.seed,
                     function=pickled,
-                    columns=columns,
+                    options=self._task_options,
+                    columns=self.columns,
                     selection=selection.rows(start, stop) if selection else None,
-                    any_order=self.options.order == "any",
-                    by_trajectory=self._by_trajectory,
                 )
 
 
-MAX_TRAJECTORY_BYTES = 1 << 30
-"""The limit on the rows of one trajectory, which a function gets together.
+class RunFolder:
+    """The folder of a run and its files."""
 
-The longest trajectory of an Atari run, half an hour of play, takes 0.4 GB.
-"""
+    def __init__(self, dest: Path, plan: bytes) -> None:
+        self.dest = dest
+        digest = hashlib.sha256(plan).hexdigest()[:16]
+        self.path = dest.parent / f".{dest.name}.{digest}.partial"
+        self.data = self.path / "data"
+        self.closed = self.path / "closed"
+        self.packed = self.path / "packed"
+        self._plan = plan
+        # A folder that the caller made may be temporary: no later call could find what is beside
+        # it.
+        self._is_kept = not dest.is_dir() or any(dest.iterdir())
 
+    @property
+    def kept(self) -> str:
+        """The sentence of error messages about what an interrupted run keeps."""
+        if self._is_kept:
+            return f"What is done is kept in {self.path}; the same call continues from there."
+        return f"Nothing is kept, because the folder {self.dest} existed before."
 
-def chunk_bounds(
-    offsets: np.ndarray, task_rows: int, row_bytes: int, per: str, id: str
-) -> list[tuple[int, int]]:
-    """Return the first row of every chunk and one past its last; together they are all rows."""
-    # offsets: of the trajectories, int64 `[K + 1]`.
-    num_rows = int(offsets[-1])
-    if per == "transition":
-        starts = range(0, num_rows, task_rows)
-        return [(start, min(start + task_rows, num_rows)) for start in starts]
-    _refuse_long(offsets, row_bytes, id)
-    bounds = [0]
-    while bounds[-1] < num_rows:
-        # Up to the first end at or after the wanted row; the last end is num_rows.
-        wanted = min(bounds[-1] + task_rows, num_rows)
-        bounds.append(int(offsets[np.searchsorted(offsets, wanted, side="left")]))
-    return list(pairwise(bounds))
+    def mark(self, number: int) -> Path:
+        """Return the file that marks a task as done."""
+        return self.path / "parts" / f"{number}.done"
 
+    def part(self, number: int) -> Path:
+        """Return the folder for the text and the frames of a task's rows."""
+        return self.path / "parts" / str(number)
 
-def _refuse_long(offsets: np.ndarray, row_bytes: int, id: str) -> None:
-    lengths = np.diff(offsets)
-    longest = int(lengths.argmax())
-    size = int(lengths[longest]) * row_bytes
-    if size > MAX_TRAJECTORY_BYTES:
-        raise WrongSize(
-            f"Trajectory {longest} of {id} is too long for a function to take at once: it has "
-            f"{lengths[longest]} rows of {row_bytes} bytes, {size / 1e9:.1f} GB, and the limit is "
-            f"{MAX_TRAJECTORY_BYTES / 1e9:.1f} GB.",
-            argument="per",
-            id=id,
-            expected=MAX_TRAJECTORY_BYTES,
-            found=size,
-            advice=f"If the function reads single rows, pass {argument('per', PER_ROW)}, which "
-            "cuts trajectories.",
-        )
+    def prepare(self, run: PreprocessRun) -> None:
+        """Create the folder, or keep that of a killed run of the same plan; delete other runs."""
+        # Only runs of this destination: the lock of out does not protect those of out.v2.
+        for other in runs_to(self.dest):
+            if other != self.path:
+                shutil.rmtree(other, ignore_errors=True)
+        plan = self.path / PLAN
+        if plan.is_file() and plan.read_bytes() == self._plan:
+            return
+        shutil.rmtree(self.path, ignore_errors=True)
+        columns, frames = run.columns, run.first_frames()
+        total = run.result_bytes(frames)
+        # Packed files are written beside the files that they are made of.
+        needed = total if columns.layout == "ted" else 2 * total
+        check_free_space(self.dest.parent, needed, str(self.dest))
+        with disk_errors(self.path):
+            self.mark(0).parent.mkdir(parents=True)
+            if frames:
+                begin_frames(self.packed, columns.frames, frames)
+            for column in columns.leaves:
+                if column.row_bytes:
+                    path = self.data / column.filename
+                    with one_file_each(path, column.key):
+                        path.parent.mkdir(parents=True, exist_ok=True)
+                        allocate(path, column.row_bytes * run.num_rows)
+            plan.write_bytes(self._plan)
+
+    def discard_unusable(self) -> None:
+        """Delete the folder of a failed run, unless a later call can continue it."""
+        if not self._is_kept or not any(self.path.glob("parts/*.done")):
+            shutil.rmtree(self.path, ignore_errors=True)

@@ -27,7 +27,7 @@ from datasets_cli.install.find import condition_of, installed_id, is_installed
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstalledDataset, InstallOptions
 from datasets_cli.parallel.engine import Workers
-from datasets_cli.preprocessing.derived import FAMILY, selection_of
+from datasets_cli.preprocessing.derivation import FAMILY, selection_of
 from datasets_cli.preprocessing.function import FunctionIdentity, changes_by_name
 from datasets_cli.preprocessing.origin import origin_of
 from datasets_cli.preprocessing.pipeline import Pipeline

@@ -8,7 +8,7 @@ from typing import Literal
 
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.install.options import FailedDataset, InstalledDataset
-from datasets_cli.preprocessing.derived import DerivedDataset
+from datasets_cli.preprocessing.derivation import DerivedDataset
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.pipeline import Pipeline
 

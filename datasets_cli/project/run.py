@@ -10,7 +10,7 @@ from datasets_cli.errors import PartialFailure, RldsError
 from datasets_cli.install.find import installed_id, read_sound_manifest_of
 from datasets_cli.install.options import FailedDataset, InstalledDataset
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
-from datasets_cli.preprocessing.derived import DerivedDataset, derive
+from datasets_cli.preprocessing.derivation import DerivedDataset, derive
 from datasets_cli.preprocessing.function import load_function
 from datasets_cli.project.plan import finish_conversion
 from datasets_cli.project.results import (

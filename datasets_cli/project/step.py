@@ -109,7 +109,7 @@ class PreprocessStep(PreprocessOptions):
         Raises:
             UsageError: the name cannot be that of a dataset.
         """
-        from datasets_cli.preprocessing.derived import derived_id  # with torch
+        from datasets_cli.preprocessing.derivation import derived_id  # with torch
 
         name = self.out.replace(NAME, id.rpartition("/")[2])
         if "{" in name or "}" in name:

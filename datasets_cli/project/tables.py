@@ -163,7 +163,7 @@ def _made(
     num_rows, rows_done = sum(len(each.dataset) for each in due.values()), 0
     progress(Rows("tables", 0, num_rows))
     kept = "Finished tables are kept: the same command makes the missing ones."
-    if workers.may_be_left_out and num_rows < WORTH_PROCESSES_ROWS:
+    if workers.is_optional and num_rows < WORTH_PROCESSES_ROWS:
         workers = IN_THIS_PROCESS
     tasks = [task for each in due.values() for task in each.tasks]
     with workers.at_most(len(tasks)).pool() as pool:

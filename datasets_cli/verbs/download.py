@@ -186,7 +186,7 @@ def _side_by_side(
     shared, hosts, room = SharedProgress(progress), HostLimits(), Room()
     # Threads wait for what the pool does: they learn that the run ends, and then the pool does.
     with Threads(shared) as threads, options.workers.pool() as pool, shared.until_the_end():
-        options = replace(options, workers=options.workers.sharing(pool))
+        options = replace(options, workers=options.workers.with_pool(pool))
 
         def install(id: str) -> InstalledDataset:
             http = Http(config, hosts=hosts)
@@ -206,7 +206,7 @@ def _side_by_side(
 def _num_side_by_side(ids: list[str], config: Config, options: InstallOptions) -> int:
     """Return the number of datasets to install at a time."""
     workers = options.workers
-    if workers.end_with_the_call:
+    if workers.ends_tasks:
         count = os.cpu_count() or 1 if workers.num_workers is None else workers.num_workers
     else:
         count = ON_A_CLUSTER

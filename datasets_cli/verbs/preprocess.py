@@ -19,8 +19,8 @@ from datasets_cli.store.cache_root import CacheRoot
 
 if TYPE_CHECKING:
     from datasets_cli.install.options import InstalledDataset
-    from datasets_cli.preprocessing.derived import DerivedColumns, DerivedDataset
-    from datasets_cli.preprocessing.task import Mapped
+    from datasets_cli.preprocessing.derivation import DerivedColumns, DerivedDataset
+    from datasets_cli.preprocessing.pipeline import Mapped
     from datasets_cli.project.results import PreprocessPlan, PreprocessResults
     from datasets_cli.project.run import OnPrepared
     from datasets_cli.project.step import PreprocessStep
@@ -105,7 +105,7 @@ def preprocess(call: PreprocessCall) -> DerivedDataset:
         RldsError: the function raised, or a worker process died. Finished chunks are kept: the
             same call continues.
     """
-    from datasets_cli.preprocessing.derived import derive
+    from datasets_cli.preprocessing.derivation import derive
 
     return derive(
         call.id,
@@ -127,7 +127,7 @@ def preprocess_columns(call: ColumnsCall) -> DerivedColumns:
     Raises:
         RldsError: as ``preprocess``.
     """
-    from datasets_cli.preprocessing.derived import derived_columns
+    from datasets_cli.preprocessing.derivation import derived_columns
 
     options = part_of(call, PreprocessOptions)
     return derived_columns(call.id, call.fn, call.out, call.chosen_config(), options=options)

@@ -22,11 +22,10 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.core.progress import silent
 from datasets_cli.errors import DiskFull, PartialFailure, RldsError
-from datasets_cli.install.convert import ConversionNeeds
 from datasets_cli.install.fetch import Room
 from datasets_cli.install.installation import SharedProgress, Threads
 from datasets_cli.install.options import FailedDataset, InstalledDataset
-from datasets_cli.parallel.cluster import TOKEN
+from datasets_cli.parallel.cluster import TOKEN, WorkerCheck
 from datasets_cli.sources.http import HostLimits, Http
 from datasets_cli.sources.partial_download import PartialDownload
 from datasets_cli.store.cache_root import CacheRoot
@@ -34,6 +33,7 @@ from tests.catalogue.conftest import clear
 from tests.support.d4rl_files import save, steps
 from tests.support.events import Events
 from tests.support.origin import Fault, Origin, Stall
+from tests.support.refusals import refused
 
 BERKELEY = "http://rail.eecs.berkeley.edu/datasets/offline_rl/"
 FILES = {
@@ -302,12 +302,11 @@ def test_a_dataset_without_room_beside_the_others_waits_for_them(
 
 def test_a_worker_that_does_not_see_the_files_is_refused(tmp_path: Path) -> None:
     raw = tmp_path / "raw.hdf5"
-    needs = ConversionNeeds(folder=tmp_path, files=(raw,))
+    needs = WorkerCheck(tmp_path, files=(raw,))
     (tmp_path / TOKEN).write_text(needs.secret)
-    assert needs.differences() == [f"it does not see the file {raw}"]
-    with pytest.raises(RldsError):
+    with refused(RldsError, found=[f"the file {raw} is missing"]):
         needs.check_here()
     raw.touch()
     needs.check_here()
-    (difference,) = replace(needs, secret="another").differences()
-    assert f"does not see the folder {tmp_path}" in difference
+    apart = replace(needs, secret="another").differences()
+    assert apart == [f"the folder {tmp_path} is not on its file system"]

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from datasets_cli.errors import RldsError
-from datasets_cli.parallel.local import how_ended
-from datasets_cli.parallel.tasks import local_pool, run_tasks
+from datasets_cli.parallel.local import how_ended, local_pool
+from datasets_cli.parallel.tasks import run_tasks
 from datasets_cli.parallel.workers import Worker
+from tests.support.events import Events
 
 
 def dies(task: tuple[Path, int, int]) -> int:
@@ -36,12 +37,12 @@ def name(task: tuple[Path, int, int]) -> str:
 
 def test_a_killed_worker_costs_its_own_task_which_is_tried_again(tmp_path: Path) -> None:
     tasks = [(tmp_path, number, 2 * (number == 3)) for number in range(8)]
-    notes: list[str] = []
+    events = Events()
     with local_pool(2) as pool:
-        done = list(run_tasks(pool, dies, tasks, "", name=name, note=notes.append))
+        done = list(run_tasks(pool, dies, tasks, "", name=name, progress=events))
     assert sorted(number for _, number in done) == list(range(8))
     killed = "the worker of part 3 was killed by SIGKILL, as the system does when memory runs out"
-    assert notes == [f"{killed}; it is tried again"] * 2
+    assert events.notes == [f"{killed}; it is tried again"] * 2
 
 
 def test_a_task_that_kills_every_worker_is_an_error_that_names_it(tmp_path: Path) -> None:

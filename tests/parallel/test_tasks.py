@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from datasets_cli.errors import RldsError
-from datasets_cli.parallel.tasks import CallingProcess, local_pool, run_tasks
+from datasets_cli.parallel.local import local_pool
+from datasets_cli.parallel.tasks import CallingProcess, run_tasks
 
 
 def square(number: int) -> int:

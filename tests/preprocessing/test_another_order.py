@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +13,9 @@ from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay
 from datasets_cli.errors import WrongRows
-from datasets_cli.preprocessing.returned import Returned
-from datasets_cli.preprocessing.row_checks import SAMPLED, InputRows, odd_numbers
-from datasets_cli.preprocessing.task import _compared
+from datasets_cli.preprocessing.row_checks import SAMPLED, InputRows
 from datasets_cli.project import Pipeline
+from tests.support.derived import preprocess
 from tests.support.refusals import refused
 
 
@@ -123,8 +123,19 @@ def test_numbers_that_become_nan_or_infinite_are_counted_and_said(
     ]
 
 
-def test_a_nan_in_a_row_that_was_dropped_is_not_one_that_was_there_before() -> None:
-    given = {("x",): np.array([[np.nan], [1.0]])}
-    returned = Returned({("x",): np.array([[np.nan]])}, np.array([False, True]))
-    found = _compared(returned, InputRows(given), lambda: given, "these rows", any_order=True)
-    assert found.odd == odd_numbers(returned.rows) and found.odd
+def test_a_nan_in_a_row_that_was_dropped_is_not_one_that_was_there_before(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    def first_is_nan(batch: TensorDict) -> TensorDict:
+        batch["action"][0] = torch.nan
+        return batch.select("action")
+
+    def second_is_nan(batch: TensorDict) -> TensorDict:
+        batch["action"][1] = torch.nan
+        return batch[1:]
+
+    options: dict[str, Any] = {"num_workers": 0, "num_frames": 50}
+    parent = replay.preprocess(first_is_nan, dest=tmp_path / "one", **options).dataset
+    child = preprocess(parent.folder, second_is_nan, tmp_path / "two", num_workers=0).dataset
+    notes = ["action has 28 NaN that the parent does not have"]
+    assert parent.manifest.metadata["notes"] == child.manifest.metadata["notes"] == notes

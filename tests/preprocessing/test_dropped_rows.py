@@ -18,7 +18,7 @@ from tensordict import TensorDict
 import datasets_cli
 from datasets_cli import ExperienceReplay
 from datasets_cli.cli.main import main
-from datasets_cli.preprocessing import finish
+from datasets_cli.preprocessing import execution
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import read_manifest
@@ -198,7 +198,7 @@ def test_a_cut_is_what_a_view_by_rows_cuts(tmp_path: Path) -> None:
 def test_rows_of_a_view_and_of_the_first_frames_are_dropped_alike(
     num_workers: int, flags_at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finish, "CHUNK_ROWS", flags_at_once)
+    monkeypatch.setattr(execution, "CHUNK_ROWS", flags_at_once)
     root = tmp_path / "root"
     id = install(root, "compact", LENGTHS)
     view = ExperienceReplay(id, 6, root=root, download=False).episodes_at([2, 0, 2, 4])

@@ -15,7 +15,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import DamagedDataset, DiskFull, RldsError, WrongRows
-from datasets_cli.preprocessing import finish
+from datasets_cli.preprocessing import execution
 from datasets_cli.store.manifest import read_manifest
 from tests.support.derived import preprocess
 from tests.support.forked import Forked
@@ -143,8 +143,8 @@ def test_statistics_of_values_that_are_no_numbers_are_left_out(
 
 
 STEPS = [
-    *((finish, name) for name in ("copy_bytes", "flush", "replace_file")),
-    *((finish, name) for name in ("_put", "complete_leaves")),
+    *((execution, name) for name in ("copy_bytes", "flush", "replace_file")),
+    *((execution, name) for name in ("_put", "complete_leaves")),
 ]
 
 
@@ -182,7 +182,7 @@ def test_a_run_that_is_killed_while_gaps_are_closed_continues(source: Path, tmp_
                 os.kill(os.getpid(), signal.SIGKILL)
             replace(new, path)
 
-        replace, finish.replace_file = finish.replace_file, replace_file
+        replace, execution.replace_file = execution.replace_file, replace_file
         preprocess(source, some, tmp_path / "out", num_workers=0, chunksize=3)
         return 0
 
@@ -221,7 +221,7 @@ def test_a_run_that_failed_continues_with_the_rows_that_it_kept(
 
 def test_a_mark_of_another_length_is_refused(source: Path, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="killed"):
-        patch.setattr(finish, "close_gaps", Mock(side_effect=OSError("killed")))
+        patch.setattr(execution, "close_gaps", Mock(side_effect=OSError("killed")))
         preprocess(source, some, tmp_path / "out", num_workers=0, chunksize=3)
     (mark,) = tmp_path.glob(".out.*.partial/parts/0.done")
     mark.write_bytes(b"too long")
@@ -239,7 +239,7 @@ def test_where_the_disk_has_no_room_to_close_gaps_the_rows_are_kept(
         monkeypatch.context() as patch,
         pytest.raises(DiskFull),
     ):
-        patch.setattr(finish, "check_free_space", full)
+        patch.setattr(execution, "check_free_space", full)
         preprocess(source, some, tmp_path / "out", num_workers=0, chunksize=3)
     assert not (tmp_path / "out").exists()
     assert len(preprocess(source, some, tmp_path / "out", num_workers=0, chunksize=3)) == 22

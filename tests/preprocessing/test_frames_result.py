@@ -15,7 +15,7 @@ import datasets_cli
 from datasets_cli import ExperienceReplay
 from datasets_cli.cli.main import main
 from datasets_cli.errors import DiskFull, UsageError, WrongRows
-from datasets_cli.preprocessing import finish, work
+from datasets_cli.preprocessing import execution, run
 from datasets_cli.sources import disk
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.manifest import Manifest, read_manifest
@@ -107,8 +107,8 @@ def test_room_is_asked_for_what_is_packed_and_for_what_it_is_made_of(
     pong: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(work, "check_free_space", lambda _, needed, __: asked.append(needed))
-    monkeypatch.setattr(work, "bytes_of_one", lambda *_: 84 * 84)  # frames that do not shrink
+    monkeypatch.setattr(run, "check_free_space", lambda _, needed, __: asked.append(needed))
+    monkeypatch.setattr(run, "bytes_of_one", lambda *_: 84 * 84)  # frames that do not shrink
     for layout in ("ted", "compact"):
         made(pong, darker, tmp_path / layout, layout=layout)
     sizes = {key: values.nbytes for key, values in values_of(pong).items()}
@@ -162,7 +162,7 @@ def test_a_run_that_was_killed_before_its_commit_continues_to_the_same_bytes(
 
     options = {"num_workers": 0, "per": "transition", "chunksize": 200}
     with monkeypatch.context() as patch, pytest.raises(OSError, match="killed"):
-        patch.setattr(finish, "commit_folder", killed)
+        patch.setattr(execution, "commit_folder", killed)
         preprocess(pong, counted, tmp_path / "out", **options)
     calls.clear()
     preprocess(pong, counted, tmp_path / "out", **options)

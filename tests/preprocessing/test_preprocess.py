@@ -14,7 +14,7 @@ from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay, ReplayBuffer, preprocess
 from datasets_cli.errors import RldsError, UsageError, WrongRows
-from datasets_cli.preprocessing import origin, running
+from datasets_cli.preprocessing import execution, origin
 from datasets_cli.store import manifest
 from datasets_cli.store.check import check_digests
 from tests.support.refusals import refused
@@ -73,7 +73,7 @@ def test_what_is_soon_done_stays_in_this_process_however_long_it_took_so_far(
     def where(batch: TensorDict) -> TensorDict:
         return batch.set("process", torch.full((len(batch),), os.getpid()))
 
-    monkeypatch.setattr(running, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(execution, "LOOK_SECONDS", 0.0)
     preprocess(door, where, "where", num_workers=None)  # in several chunks
     assert ExperienceReplay("derived/where")["process"].unique().tolist() == [os.getpid()]
 

@@ -13,7 +13,7 @@ from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay
 from datasets_cli.errors import RldsError, UsageError, WrongSize
-from datasets_cli.preprocessing import origin, run
+from datasets_cli.preprocessing import chunk, origin
 from tests.support.derived import preprocess
 from tests.support.refusals import refused
 from tests.support.text_rows import steps_of, write
@@ -137,7 +137,7 @@ def test_the_return_to_go_is_right_where_chunks_are_small(
 def test_a_trajectory_that_is_too_long_is_refused_before_anything_is_written(
     replay: ExperienceReplay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "MAX_TRAJECTORY_BYTES", 100_000)
+    monkeypatch.setattr(chunk, "MAX_TRAJECTORY_BYTES", 100_000)
     with refused(WrongSize, argument="per", expected=100_000):
         replay.preprocess(same, dest=tmp_path / "out", num_workers=0)
     assert [*tmp_path.glob(".out*")] == []

@@ -20,7 +20,7 @@ from datasets_cli import ExperienceReplay
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import LockedError, UsageError
-from datasets_cli.preprocessing import origin, running
+from datasets_cli.preprocessing import execution, origin
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.dataset import open_dataset
@@ -255,19 +255,19 @@ def test_a_destination_that_another_run_filled_meanwhile_is_kept(
 def test_what_the_process_that_was_waited_for_made_is_not_new(
     door: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    locked, made = running.dest_locked, []
+    locked, made = execution.dest_locked, []
 
     def same(batch: Any) -> Any:
         return batch
 
     @contextmanager
     def wait(*arguments: Any) -> Iterator[None]:
-        monkeypatch.setattr(running, "dest_locked", locked)
+        monkeypatch.setattr(execution, "dest_locked", locked)
         made.append(datasets_cli.preprocess(door, same, "out"))
         with locked(*arguments):
             yield
 
-    monkeypatch.setattr(running, "dest_locked", wait)
+    monkeypatch.setattr(execution, "dest_locked", wait)
     result = datasets_cli.preprocess(door, same, "out")
     assert (made[0].unchanged, result.unchanged) == (False, True)
 
@@ -278,18 +278,18 @@ def test_what_another_process_made_of_the_same_files_is_taken_where_locks_do_not
     replay, dest, commit = (
         ExperienceReplay(door, download=False),
         tmp_path / "new" / "out",
-        running.commit,
+        execution.commit,
     )
 
     def preprocess() -> Any:
         return replay.preprocess(lambda batch: batch, dest=dest, num_workers=0)
 
     def be_slower(*arguments: Any) -> Any:
-        monkeypatch.setattr(running, "commit", commit)
+        monkeypatch.setattr(execution, "commit", commit)
         preprocess()
         return commit(*arguments)
 
-    monkeypatch.setattr(running, "dest_locked", lambda *_: nullcontext())
-    monkeypatch.setattr(running, "commit", be_slower)
+    monkeypatch.setattr(execution, "dest_locked", lambda *_: nullcontext())
+    monkeypatch.setattr(execution, "commit", be_slower)
     assert len(preprocess()) == 1495
     assert_whole(dest, door)

@@ -11,7 +11,7 @@ from tensordict import NonTensorData, NonTensorStack, TensorDict
 
 from datasets_cli import open_storage
 from datasets_cli.errors import RldsError, WrongRows
-from datasets_cli.preprocessing import finish, origin
+from datasets_cli.preprocessing import execution, origin
 from datasets_cli.store.check import check_digests
 from tests.support.derived import preprocess
 from tests.support.refusals import refused
@@ -124,7 +124,7 @@ def test_a_run_that_was_cut_off_while_text_was_joined_continues(
         raise OSError("killed")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="killed"):
-        patch.setattr(finish, "commit_folder", killed)
+        patch.setattr(execution, "commit_folder", killed)
         preprocess(source, words, tmp_path / "out", num_workers=0)
     preprocess(source, words, tmp_path / "out", num_workers=0)
     preprocess(source, words, tmp_path / "right", num_workers=0)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from datasets_cli.parallel.user_modules import UserModule, imported_by, is_of_user
+from datasets_cli.parallel.user_code import UserModule, imported_by, is_of_user
 from datasets_cli.preprocessing.function import (
     changed_parts,
     changes_by_name,

@@ -6,7 +6,6 @@ import importlib
 import sys
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,9 +17,9 @@ from tensordict import TensorDict
 from datasets_cli import ExperienceReplay
 from datasets_cli.errors import RldsError
 from datasets_cli.parallel import cluster
-from datasets_cli.parallel.cluster import Cluster, WorkerCheck
 from datasets_cli.parallel.workers import pickle_by_value
-from datasets_cli.preprocessing.task import SourceCheck
+from datasets_cli.preprocessing.task import open_source
+from tests.support.refusals import refused
 
 CODE = "import torch\ndef scaled(batch):\n    batch['action'] *= {}\n    return batch\n"
 
@@ -68,8 +67,8 @@ def test_a_worker_of_another_version_is_refused(
             monkeypatch.setattr(cluster, "versions_here", lambda: here | {library: "0.1"})
             return super().submit(*arguments, **options)
 
-    message = rf"process \d+, cannot take part: it has {library} 0\.1, and .* is expected\. Equal"
-    with pytest.raises(RldsError, match=message):
+    expected = cluster.versions_here()[library]
+    with refused(RldsError, found=[f"{library} is 0.1, expected {expected}"]):
         replay.preprocess(lambda batch: batch, dest=tmp_path / "out", executor=Older())
     assert not (tmp_path / "out").exists()
 
@@ -82,23 +81,16 @@ def test_a_worker_that_does_not_share_the_files_is_refused(
             next(tmp_path.glob(".out.*/token")).write_text("of another folder of that name")
             return super().submit(fn, *args, **options)
 
-    with pytest.raises(RldsError, match=r"does not see the folder .*\.partial: it must have the"):
-        replay.preprocess(lambda batch: batch, dest=tmp_path / "out", executor=Apart())
-
-
-def test_a_worker_with_other_data_or_none_is_refused(
-    replay: ExperienceReplay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dataset = replay.storage.dataset
-    check = SourceCheck(folder=tmp_path, source=dataset.folder, content=dataset.manifest.content)
-    check.write_token()
-    assert check.differences() == []
-    other = replace(check, content="other")
-    assert other.differences() == [f"{dataset.folder} has other data there"]
-    assert "it cannot read the dataset" in replace(check, source=tmp_path).differences()[0]
     with pytest.raises(RldsError) as caught:
-        other.open()
-    assert caught.value.expected == "other" and caught.value.path == dataset.folder
+        replay.preprocess(lambda batch: batch, dest=tmp_path / "out", executor=Apart())
+    (difference,) = caught.value.found
+    assert difference.startswith(f"the folder {tmp_path}/.out.")
+
+
+def test_a_worker_with_other_data_is_refused(replay: ExperienceReplay) -> None:
+    dataset = replay.storage.dataset
+    with refused(RldsError, expected="other", found=dataset.manifest.content, path=dataset.folder):
+        open_source(dataset.folder, "other")
 
 
 def test_a_function_travels_by_value_where_its_file_is_not_installed_or_was_edited(
@@ -108,37 +100,6 @@ def test_a_function_travels_by_value_where_its_file_is_not_installed_or_was_edit
     assert b"cloudpickle" in pickle_by_value(module.scaled, elsewhere=True)
     (tmp_path / "mapping_of_a_user.py").write_text(CODE.format(3))
     assert b"cloudpickle" in pickle_by_value(module.scaled)
-
-
-class Asked(Cluster):
-    """A cluster whose workers answer what they are told to."""
-
-    def __init__(self, *answers: Any) -> None:
-        self._answers = answers
-
-    def ask_each(self, function: Callable[[Any], Any], argument: Any) -> dict[str, Any]:
-        return {f"tcp://host:{number}": each for number, each in enumerate(self._answers)}
-
-    def actor(self, kind: type, argument: Any) -> Any:
-        raise NotImplementedError
-
-    def put(self, value: Any) -> Any:
-        raise NotImplementedError
-
-
-def test_each_worker_of_a_cluster_that_differs_is_named() -> None:
-    old = ModuleNotFoundError("No module named 'datasets_cli'", name="datasets_cli")
-    asked = Asked([], ["it is odd", "it is old"], old, OSError("gone"), ["a"], ["b"])
-    check = WorkerCheck(folder=Path())
-    with pytest.raises(RldsError) as caught:
-        check.check_each(asked, "All is kept.")
-    assert str(caught.value).startswith(
-        "The worker tcp://host:1 cannot take part: it is odd, and it is old; "
-        "the worker tcp://host:2 cannot take part: it has no rlds-cli "
-    )
-    assert "OSError: gone; and 2 more. Equal bytes need" in str(caught.value)
-    assert str(caught.value).endswith("All is kept.")
-    check.check_each(Asked([], []), "")
 
 
 def random_rows(batch: TensorDict) -> TensorDict:

@@ -21,7 +21,7 @@ from datasets_cli.config import Config
 from datasets_cli.core.progress import Progress, silent
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, LockedError, PartialFailure
 from datasets_cli.install import layout
-from datasets_cli.preprocessing import derived
+from datasets_cli.preprocessing import derivation
 from datasets_cli.store import dataset as opening
 from datasets_cli.store import deep_check as deep_checks
 from datasets_cli.store.cache_root import CacheRoot
@@ -281,7 +281,7 @@ def test_a_buffer_deletes_no_other_data_than_its_own(install: Callable, config: 
     install(HUMAN)
     datasets_cli.preprocess(HUMAN, lambda rows: rows, "x", config=config)
     buffer = ExperienceReplay("derived/x", root=config.root, download=False)
-    derived.derive(HUMAN, noisy, "x", config, replaces=True)
+    derivation.derive(HUMAN, noisy, "x", config, replaces=True)
     with pytest.raises(LockedError):
         buffer.delete()
     assert datasets_cli.verify("derived/x", config=config)[0].ok
@@ -317,8 +317,8 @@ def test_the_tables_of_what_was_replaced_go_whatever_was_there_when_the_call_beg
         content = datasets_cli.dataset_info("derived/x", config=config).manifest.content
         save_table(root, content, "numbers", {"n": 1})
 
-    before(monkeypatch, derived, "write_derived", another)
-    derived.derive(HUMAN, lambda rows: rows, "x", config, replaces=True)
+    before(monkeypatch, derivation, "write_derived", another)
+    derivation.derive(HUMAN, lambda rows: rows, "x", config, replaces=True)
     source = datasets_cli.dataset_info(HUMAN, config=config).manifest.content
     assert {each.name for each in (root.path / "tables").iterdir()} == {source}
 

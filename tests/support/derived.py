@@ -7,9 +7,9 @@ from typing import Any
 
 from datasets_cli.core.progress import Progress, silent
 from datasets_cli.parallel.engine import Workers
+from datasets_cli.preprocessing.execution import write_derived
 from datasets_cli.preprocessing.options import PreprocessOptions
-from datasets_cli.preprocessing.running import write_derived
-from datasets_cli.preprocessing.task import Mapped
+from datasets_cli.preprocessing.pipeline import Mapped
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
 from datasets_cli.store.dataset import open_dataset
 

@@ -20,7 +20,8 @@ from datasets_cli.environments.actions import OutOfBounds
 from datasets_cli.environments.collectors.options import CollectorOptions
 from datasets_cli.environments.collectors.source import BatchSource, make_environment
 from datasets_cli.errors import RldsError
-from datasets_cli.parallel.cluster import Call, Cluster, LostCluster, LostWorker
+from datasets_cli.parallel.cluster import Call, Cluster
+from datasets_cli.parallel.tasks import LostCluster, LostWorker
 from datasets_cli.parallel.workers import Worker, WorkerContext
 
 DESCRIBE = "describe"

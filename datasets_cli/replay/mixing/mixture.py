@@ -14,7 +14,7 @@ from datasets_cli.core.progress import Note
 from datasets_cli.errors import NotWritable, Unsupported, UsageError, WrongSize
 from datasets_cli.exchange.dataset_writer import OwnOptions, making, own_id, save_steps
 from datasets_cli.exchange.steps import StepColumns
-from datasets_cli.preprocessing.returned import arrays_of
+from datasets_cli.preprocessing.result import arrays_of
 from datasets_cli.replay.arguments import NestedKey, StateDict
 from datasets_cli.replay.batches.reader import CollateFunction
 from datasets_cli.replay.buffer.buffer import ReplayBuffer, TensorDictBatchOptions

@@ -28,7 +28,8 @@ from datasets_cli.environments import DistributedCollector, RayCollector
 from datasets_cli.environments.collectors.options import MultiProcessOptions
 from datasets_cli.environments.collectors.processes import Processes
 from datasets_cli.parallel import dask_cluster
-from datasets_cli.parallel.cluster import Call, Cluster, LostCluster, LostWorker
+from datasets_cli.parallel.cluster import Call, Cluster
+from datasets_cli.parallel.tasks import LostCluster, LostWorker
 from datasets_cli.replay.trajectories.seams import COLLECTOR_NUMBER
 from tests.support.clusters import DaskCluster, ray_cluster
 from tests.support.refusals import refused
@@ -148,9 +149,6 @@ class InThisProcess(Cluster):
         return value
 
     def begin(self, task: Callable[[], Any]) -> Future[Any]:
-        raise NotImplementedError
-
-    def ask_each(self, function: Callable[[Any], Any], argument: Any) -> dict[str, Any]:
         raise NotImplementedError
 
 

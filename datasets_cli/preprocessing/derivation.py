@@ -17,12 +17,11 @@ from datasets_cli.core.quantities import counted
 from datasets_cli.errors import UsageError, argument, by_reader
 from datasets_cli.install.find import check_owner, condition_of, installed_id
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
+from datasets_cli.preprocessing.execution import write_derived
 from datasets_cli.preprocessing.function import load_function
 from datasets_cli.preprocessing.options import PreprocessOptions
+from datasets_cli.preprocessing.pipeline import Mapped
 from datasets_cli.preprocessing.run import PreprocessRun
-from datasets_cli.preprocessing.running import write_derived
-from datasets_cli.preprocessing.task import Mapped
-from datasets_cli.preprocessing.work import result_bytes
 from datasets_cli.replay.queries.views import selected
 from datasets_cli.replay.samplers.orders import permutation
 from datasets_cli.replay.storages.dataset import DatasetStorage
@@ -129,12 +128,11 @@ def derived_columns(
         function = load_function(function)
     new_id, root = derived_id(out), CacheRoot(config.root)
     run = PreprocessRun(open_rows(installed_id(id, config), options, root), function, options)
-    wanted = run.probe()
     columns = {
         ".".join(key): (column.dtype if isinstance(column, Column) else TEXT, column.shape)
-        for key, column in sorted(wanted.by_key.items())
+        for key, column in sorted(run.columns.by_key.items())
     }
-    size = result_bytes(wanted, run.num_rows, run.first_frames(wanted))
+    size = run.result_bytes(run.first_frames())
     made = condition_of(root.dataset(new_id), new_id).manifest
     changes = [] if made is None else run.origin.differences(made)
     counts = run.num_rows, run.num_trajectories

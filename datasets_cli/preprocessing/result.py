@@ -20,6 +20,7 @@ import torch
 from tensordict import TensorDict, is_leaf_nontensor, is_non_tensor
 
 from datasets_cli.errors import DamagedDataset, WrongRows
+from datasets_cli.preprocessing.chunk import RowChunk
 from datasets_cli.preprocessing.row_checks import Counts
 from datasets_cli.schema.bits import to_array
 from datasets_cli.schema.columns import Column, Key, show_key
@@ -30,7 +31,7 @@ from datasets_cli.store.arrays import plain_numbers
 from datasets_cli.store.layouts.records import FrameField, columns_of, frame_fields
 
 
-class Returned(NamedTuple):
+class FunctionResult(NamedTuple):
     """The result of a function for consecutive rows."""
 
     # rows: columns `[k, ...]`; text is an object array of str.
@@ -46,12 +47,6 @@ class Returned(NamedTuple):
         """The columns of the rows, sorted by key."""
         return {key: any_column(key, values) for key, values in sorted(self.rows.items())}
 
-    def numbers(self, start: int, stop: int) -> np.ndarray:
-        """Return the numbers of these rows, int64 [k]; the input is rows ``start`` to ``stop``."""
-        if self.kept is None:
-            return np.arange(start, stop)
-        return np.flatnonzero(self.kept) + start
-
     @property
     def num_rows(self) -> int:
         """The number of rows."""
@@ -63,7 +58,7 @@ class Returned(NamedTuple):
         return self.kept is not None and not self.kept.any()
 
     @classmethod
-    def join(cls, parts: Sequence[Returned], num_rows: Sequence[int]) -> Returned:
+    def join(cls, parts: Sequence[FunctionResult], num_rows: Sequence[int]) -> FunctionResult:
         """Return the result for consecutive parts, whose inputs had ``num_rows`` rows each."""
         if len(parts) == 1:
             return parts[0]
@@ -75,7 +70,7 @@ class Returned(NamedTuple):
 
 
 def difference_of(
-    one: Returned, other: Returned, num_rows: int
+    one: FunctionResult, other: FunctionResult, num_rows: int
 ) -> tuple[int, str, str, str] | None:
     """Return the first row in which two results differ, the column, and both values.
 
@@ -124,7 +119,7 @@ class ResultColumns:
     layout: str = "ted"
 
     @classmethod
-    def of(cls, returned: Returned, is_numbered: bool, layout: str) -> ResultColumns:
+    def of(cls, returned: FunctionResult, is_numbered: bool, layout: str) -> ResultColumns:
         """Return the columns of the result for the first rows."""
         columns = returned.columns.values()
         numbers = tuple(column for column in columns if isinstance(column, Column))
@@ -163,6 +158,20 @@ def _kind_of(column: AnyColumn | None) -> str:
         return "missing"
     dtype = column.dtype if isinstance(column, Column) else "text"
     return f"{dtype} {list(column.shape)}"
+
+
+def other_columns(
+    found: dict[Key, AnyColumn], expected: dict[Key, AnyColumn], chunk: RowChunk
+) -> WrongRows:
+    """Return the error of a result whose columns are not those of the first rows."""
+    wrong, here, before = first_difference(found, expected)
+    return WrongRows(
+        f"The function must return the same columns everywhere: for {chunk}, {wrong} "
+        f"is {here}, but for the first rows it was {before}.",
+        key=wrong,
+        expected=before,
+        found=here,
+    )
 
 
 def arrays_of(result: TensorDict, named: object) -> dict[Key, np.ndarray]:
@@ -212,54 +221,54 @@ ROW = "_row"
 ROW_KEY: Key = (ROW,)
 
 
-def number_rows(batch: TensorDict, start: int, named: str) -> None:
-    """Add ``_row`` int64 ``[n]`` to a batch."""
-    # batch: consecutive rows `[n]`.
+def number_rows(batch: TensorDict, chunk: RowChunk) -> None:
+    """Add ``_row`` int64 ``[n]`` to the batch of a chunk."""
     if batch.get(ROW, None) is not None:
         raise WrongRows(
-            f"The function must return one row for each of {named}: dropped rows are known by the "
+            f"The function must return one row for each of {chunk}: dropped rows are known by the "
             f"entry {ROW}, which is a column of this dataset.",
             key=ROW_KEY,
             advice="Rename the column first, by a function that drops nothing.",
         )
-    batch[ROW] = torch.arange(start, start + len(batch))
+    batch[ROW] = torch.arange(chunk.start, chunk.stop)
 
 
-def kept_rows(result: TensorDict, start: int, stop: int, named: object) -> np.ndarray | None:
-    """Return which rows of the input are in the result, bool ``[stop - start]``; None for all."""
+def kept_rows(result: TensorDict, chunk: RowChunk) -> np.ndarray | None:
+    """Return which rows of a chunk are in the result, bool ``[n]``; None for all."""
     # result: `[k]`, of a batch with `_row`; at most as many rows as the batch.
     numbers = result.get(ROW, None)
-    problem = _problem(numbers, len(result), start, stop)
+    problem = _problem(numbers, len(result), chunk)
     if problem:
-        if len(result) == stop - start:
+        if len(result) == len(chunk):
             return None
         raise WrongRows(
             f"The function must return {ROW} where it drops rows: it returned {len(result)} of "
-            f"{named}, and as {ROW} {problem}; expected int64 [{len(result)}], numbers from "
-            f"{start} to {stop - 1}.",
+            f"{chunk}, and as {ROW} {problem}; expected int64 [{len(result)}], numbers from "
+            f"{chunk.start} to {chunk.stop - 1}.",
             key=ROW_KEY,
+            expected=f"int64 [{len(result)}]",
             found=problem,
             advice="An index keeps it, as in batch[keep]; a function that selects entries, or "
             f'makes a TensorDict, passes it on: batch.select("action", "{ROW}").',
         )
     # Numbers count from the first row of the run, places from the first row of this call.
-    places = numbers.cpu().numpy() - start
+    places = numbers.cpu().numpy() - chunk.start
     # From one place to the next it goes up, unless a row is given twice or out of order.
     if (wrong := np.flatnonzero(np.diff(places) <= 0)).size:
-        before, after = (places[wrong[0] : wrong[0] + 2] + start).tolist()
+        before, after = (places[wrong[0] : wrong[0] + 2] + chunk.start).tolist()
         raise WrongRows(
-            f"The function must return rows in their order, each at most once: of {named} it "
+            f"The function must return rows in their order, each at most once: of {chunk} it "
             f"returned row {before} and after it row {after}.",
             key=ROW_KEY,
             row=after,
             advice="Choose rows by a mask, such as batch[keep].",
         )
-    kept = np.zeros(stop - start, np.bool_)
+    kept = np.zeros(len(chunk), np.bool_)
     kept[places] = True
     return None if kept.all() else kept
 
 
-def _problem(numbers: Any, num_rows: int, start: int, stop: int) -> str:
+def _problem(numbers: Any, num_rows: int, chunk: RowChunk) -> str:
     """Return what was found in place of row numbers; empty if they are row numbers."""
     if not isinstance(numbers, torch.Tensor):
         return "nothing" if numbers is None else f"a {type(numbers).__name__}"
@@ -268,7 +277,8 @@ def _problem(numbers: Any, num_rows: int, start: int, stop: int) -> str:
     if not num_rows:
         return ""
     least, most = (int(number) for number in numbers.aminmax())
-    return "" if start <= least and most < stop else f"numbers from {least} to {most}"
+    is_within = chunk.start <= least and most < chunk.stop
+    return "" if is_within else f"numbers from {least} to {most}"
 
 
 def write_mark(mark: Path, kept: np.ndarray | None) -> None:

@@ -1,45 +1,189 @@
-"""The end of a run: dropped rows leave no gaps, trajectories are counted, one commit.
+"""The execution of a run: its tasks, in this process or on workers, then one commit.
+
+Each task writes the bytes of its rows into preallocated files, and then a mark. So any number of
+workers gives the same bytes, and the next run continues one that was killed. If the function drops
+rows, the commit copies the others into files without gaps:
 
     data/x.memmap      a a a . b b . .       each chunk at the place of all its rows
     closed/x.memmap    a a a b b
 
-A file gets its name once it is complete, and the files with gaps stay until the commit, so the next
-run continues one that was killed at any moment.
+A file gets its name once it is complete, and the files with gaps stay until the commit.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
-from datasets_cli.core.progress import Note, Progress, silent
+from datasets_cli.core.progress import Note, Progress, Rows, silent
 from datasets_cli.core.quantities import counted
-from datasets_cli.errors import WrongRows
+from datasets_cli.errors import DiskFull, WrongRows
+from datasets_cli.parallel.cluster import WorkerCheck
+from datasets_cli.parallel.engine import WORTH_PROCESSES_SECONDS, Workers
+from datasets_cli.parallel.tasks import CallingProcess, run_tasks
+from datasets_cli.preprocessing.chunk import RowChunk
 from datasets_cli.preprocessing.frames import PartOfFrames, join_parts
-from datasets_cli.preprocessing.origin import refuse_used
-from datasets_cli.preprocessing.returned import ResultColumns, read_mark
+from datasets_cli.preprocessing.options import PreprocessOptions
+from datasets_cli.preprocessing.origin import made_at, refuse_used
+from datasets_cli.preprocessing.pipeline import Mapped
+from datasets_cli.preprocessing.result import read_mark
 from datasets_cli.preprocessing.row_checks import notes_of
-from datasets_cli.preprocessing.run import PreprocessRun
-from datasets_cli.preprocessing.work import Work
+from datasets_cli.preprocessing.run import PreprocessRun, RunFolder
+from datasets_cli.preprocessing.task import PreprocessTask, write_in_worker, write_rows
 from datasets_cli.schema.columns import DONE, TRUNCATED, Column
 from datasets_cli.schema.summary import CHUNK_ROWS
 from datasets_cli.schema.texts import TextColumn, text_files
 from datasets_cli.schema.trajectories import runs_of, trajectory_of
 from datasets_cli.sources.disk import check_free_space, copy_bytes, disk_errors, flush, make_folder
 from datasets_cli.sources.new_files import replace_file
+from datasets_cli.store.cache_root import runs_to
 from datasets_cli.store.commit import commit_folder
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.layouts.ted_writer import Written, complete_leaves, describe_files
+from datasets_cli.store.lock import dest_locked
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.texts import TextWriter
 from datasets_cli.version import TOOL
+
+LOOK_SECONDS = 0.5
+"""How long tasks run in this process before the time of the others is estimated."""
+
+
+def write_derived(
+    dataset: Dataset,
+    function: Mapped,
+    dest: Path,
+    options: PreprocessOptions,
+    *,
+    id: str | None = None,
+    workers: Workers,
+    lock_timeout: float,
+    progress: Progress = silent,
+    trash: Path | None = None,
+) -> tuple[Manifest, bool]:
+    """Map a function over a dataset into a new one; return its manifest and whether it is new."""
+    # dataset: with its text, or a view of one.
+    # trash: where a different dataset in `dest` is moved; None refuses it.
+    dest = dest.resolve()
+    run = PreprocessRun(dataset, function, options)
+    if made := made_at(dest, run.origin, trash is not None):
+        if runs_to(dest):  # of a process that was killed after its last rename, for example
+            with dest_locked(dest, lock_timeout, progress):
+                for leftover in runs_to(dest):
+                    shutil.rmtree(leftover, ignore_errors=True)
+        return made, False
+    folder = RunFolder(dest, run.plan)
+    with dest_locked(dest, lock_timeout, progress):
+        # By the process that we waited for.
+        if made := made_at(dest, run.origin, trash is not None):
+            return made, False
+        new_id = id or f"derived/{dest.name}"
+        for note in run.notes:
+            progress(Note(f"{new_id}: {note}."))
+        try:
+            _fill(run, folder, workers, new_id, progress)
+            return commit(run, folder, new_id, trash, progress), True
+        except FileNotFoundError:
+            # Where locks do not work, another process with the same run may have been faster: it
+            # filled the same files with the same bytes and renamed their folder.
+            if folder.data.exists() or not (made := made_at(dest, run.origin)):
+                raise
+            return made, False
+
+
+def _fill(
+    run: PreprocessRun, folder: RunFolder, workers: Workers, id: str, progress: Progress
+) -> None:
+    try:
+        folder.prepare(run)
+    except DiskFull:
+        folder.discard_unusable()
+        raise
+    tasks = list(run.tasks(folder, elsewhere=workers.engine != "local"))
+    execution = _Execution(tasks, run, folder, id, progress)
+    try:
+        execution.run(workers)
+    except BaseException:
+        # Tasks on a caller's or a cluster's workers may still write.
+        if workers.ends_tasks or not execution.workers_began:
+            folder.discard_unusable()
+        raise
+
+
+class _Execution:
+    """The tasks of a run: first in this process, then on workers if they take long."""
+
+    def __init__(
+        self,
+        tasks: list[PreprocessTask],
+        run: PreprocessRun,
+        folder: RunFolder,
+        id: str,
+        progress: Progress,
+    ) -> None:
+        self._tasks, self._dataset, self._folder = tasks, run.dataset, folder
+        self._id, self._progress, self._num_rows = id, progress, run.num_rows
+        self._rows_left = sum(task.stop - task.start for task in tasks)
+        self.rows_done = run.num_rows - self._rows_left
+        self.workers_began = False
+
+    def run(self, workers: Workers) -> None:
+        """Do all tasks; on all cores if ``workers`` has no number and it is worth it."""
+        self._report()
+        if workers.ends_tasks and workers.num_workers is None:
+            self._begin_here()
+        if not self._tasks:
+            return
+        with workers.at_most(len(self._tasks)).pool() as pool:
+            if isinstance(pool, CallingProcess):
+                done = self._done_here()
+            else:
+                check = WorkerCheck(self._folder.path)
+                check.write_token()
+                source = self._dataset.folder, self._dataset.manifest.content
+                done = self._done_by(pool, partial(write_in_worker, check, *source))
+            self.workers_began = True
+            for _ in done:
+                pass
+
+    def _begin_here(self) -> None:
+        """Do tasks in this process until the others are worth starting processes for."""
+        began, num_rows, num_done = time.monotonic(), self._rows_left, 0
+        for _ in self._done_here():
+            num_done += 1
+            seconds = time.monotonic() - began
+            rest = seconds * self._rows_left / (num_rows - self._rows_left)
+            if seconds > LOOK_SECONDS and rest > WORTH_PROCESSES_SECONDS:
+                break
+        self._tasks = self._tasks[num_done:]
+
+    def _done_here(self) -> Iterator[None]:
+        return self._done_by(CallingProcess(), partial(write_rows, dataset=self._dataset))
+
+    def _done_by(self, pool: Executor, write: Callable[[PreprocessTask], None]) -> Iterator[None]:
+        tasks, kept, progress = self._tasks, self._folder.kept, self._progress
+        for task, _ in run_tasks(pool, write, tasks, kept, name=self._name, progress=progress):
+            self._rows_left -= task.stop - task.start
+            self.rows_done += task.stop - task.start
+            self._report()
+            yield
+
+    def _report(self) -> None:
+        self._progress(Rows(self._id, self.rows_done, self._num_rows))
+
+    def _name(self, task: PreprocessTask) -> str:
+        return str(RowChunk(self._dataset, task.start, task.stop))
+
 
 ChunkBounds = list[tuple[int, int]]
 """The first row of every chunk, and one past its last."""
@@ -141,60 +285,61 @@ def close_gaps(
 
 def commit(
     run: PreprocessRun,
-    work: Work,
-    columns: ResultColumns,
+    folder: RunFolder,
     id: str,
     trash: Path | None = None,
     progress: Progress = silent,
 ) -> Manifest:
-    """Complete the folder and commit it; return its manifest."""
-    left = _rows_left(run, work)
-    leaves = work.data
-    if left.dropped:
-        leaves = work.closed
-        close_gaps(work.data, leaves, columns.leaves, left.places, id)
-    data = leaves if columns.layout == "ted" else work.packed
-    manifest = _described(run, work, columns, left, leaves, data, id)
+    """Complete the folder of a run and commit it; return its manifest."""
+    rows = _remaining_rows(run, folder)
+    leaves = folder.data
+    if rows.dropped:
+        leaves = folder.closed
+        close_gaps(folder.data, leaves, run.columns.leaves, rows.places, id)
+    data = leaves if run.columns.layout == "ted" else folder.packed
+    with disk_errors(data):
+        written = _complete(run, folder, rows, leaves, data)
+    manifest = _manifest(run, folder, rows, written, id)
     if trash is not None:
         make_folder(trash.parent)
-    if not commit_folder(data, work.dest, manifest, trash):
-        refuse_used(work.dest)
-    shutil.rmtree(work.folder, ignore_errors=True)
-    dropped = [f"the function dropped {left.dropped}"] if left.dropped else []
+    if not commit_folder(data, folder.dest, manifest, trash):
+        refuse_used(folder.dest)
+    shutil.rmtree(folder.path, ignore_errors=True)
+    dropped = [f"the function dropped {rows.dropped}"] if rows.dropped else []
     for text in [*dropped, *manifest.metadata.get("notes", ())]:
         progress(Note(f"{id}: {text}."))
     return manifest
 
 
-def _described(
-    run: PreprocessRun,
-    work: Work,
-    columns: ResultColumns,
-    left: RemainingRows,
-    leaves: Path,
-    data: Path,
-    id: str,
+def _complete(
+    run: PreprocessRun, folder: RunFolder, rows: RemainingRows, leaves: Path, data: Path
+) -> Written:
+    """Write the files that depend on all rows; return the description of all files."""
+    columns = run.columns
+    _end_cut_trajectories(leaves, columns.leaves, rows.early_ends)
+    if columns.layout == "ted":
+        written = complete_leaves(data, columns.leaves, rows.offsets, {})
+    else:
+        written = _packed(run, folder, rows, leaves)
+    texts = describe_files(data, _join_text(data, columns.texts, folder, rows.places))
+    files = dict(sorted({**written.files, **texts}.items()))
+    return replace(written, files=files, texts=columns.texts)
+
+
+def _manifest(
+    run: PreprocessRun, folder: RunFolder, rows: RemainingRows, written: Written, id: str
 ) -> Manifest:
-    """Write the files that depend on all rows, and return the manifest."""
     parent, origin = run.dataset.manifest, run.origin
     # The parent's notes describe its rows and fields, which a function may have changed.
     metadata = {name: known for name, known in parent.metadata.items() if name != "notes"}
-    if notes := notes_of([work.mark(number) for number in range(len(run.bounds))]):
+    if notes := notes_of([folder.mark(number) for number in range(len(run.bounds))]):
         metadata["notes"] = notes
-    with disk_errors(data):
-        _end_cut_trajectories(leaves, columns.leaves, left.early_ends)
-        if columns.layout == "ted":
-            written = complete_leaves(data, columns.leaves, left.offsets, {})
-        else:
-            written = _packed(run, work, columns, left, leaves)
-        texts = describe_files(data, _join_text(data, columns.texts, work, left.places))
-    files = dict(sorted({**written.files, **texts}.items()))
     return Manifest(
         id=id,
-        **vars(replace(written, files=files, texts=columns.texts)),
+        **vars(written),
         recipe=parent.recipe,
         metadata=metadata,
-        parent=dict(origin.parent, dropped=left.dropped) if left.dropped else origin.parent,
+        parent=dict(origin.parent, dropped=rows.dropped) if rows.dropped else origin.parent,
         function=origin.function.entry,
         arguments=origin.arguments,
         seed=origin.seed,
@@ -202,51 +347,50 @@ def _described(
     )
 
 
-def _packed(
-    run: PreprocessRun, work: Work, columns: ResultColumns, left: RemainingRows, leaves: Path
-) -> Written:
+def _packed(run: PreprocessRun, folder: RunFolder, rows: RemainingRows, leaves: Path) -> Written:
     """Join the frames of all tasks and pack the leaves; return the written files."""
     from datasets_cli.store.layouts.compact_writer import write_packed  # with its compressor
 
-    counts = [count for _, count in left.places]
-    is_end = np.isin(np.cumsum(counts), left.offsets).tolist()
+    columns, counts = run.columns, [count for _, count in rows.places]
+    is_end = np.isin(np.cumsum(counts), rows.offsets).tolist()
     parts = [
-        PartOfFrames(work.part(number), stop, continues=not is_end[number])
+        PartOfFrames(folder.part(number), stop, continues=not is_end[number])
         for number, (_, stop) in enumerate(run.bounds)
         if counts[number]
     ]
-    work.packed.mkdir(exist_ok=True)
-    join_parts(work.packed, columns.frames, parts)
-    return write_packed(leaves, columns.leaves, columns.frames, left.offsets, work.packed, {})
+    folder.packed.mkdir(exist_ok=True)
+    join_parts(folder.packed, columns.frames, parts)
+    return write_packed(leaves, columns.leaves, columns.frames, rows.offsets, folder.packed, {})
 
 
-def _rows_left(run: PreprocessRun, work: Work) -> RemainingRows:
+def _remaining_rows(run: PreprocessRun, folder: RunFolder) -> RemainingRows:
     dataset, num_rows = run.dataset, run.num_rows
 
     def kept(number: int) -> np.ndarray | None:
         start, stop = run.bounds[number]
-        return read_mark(work.mark(number), stop - start)
+        return read_mark(folder.mark(number), stop - start)
 
-    left = remaining_rows(run.offsets, _early_ends(dataset, num_rows), run.bounds, kept)
-    if not left.num_rows:
-        shutil.rmtree(work.folder, ignore_errors=True)  # no other call could use it
+    rows = remaining_rows(run.offsets, _early_ends(dataset, num_rows), run.bounds, kept)
+    if not rows.num_rows:
+        shutil.rmtree(folder.path, ignore_errors=True)  # no other call could use it
         raise WrongRows(
             f"The function must return a row or more: it dropped all {counted(num_rows, 'row')} of "
             f"{dataset.id}.",
             id=dataset.id,
+            expected="a row or more",
             found=0,
             advice="Check the mask by which it chooses rows.",
         )
-    return left
+    return rows
 
 
 def _join_text(
-    data: Path, texts: tuple[TextColumn, ...], work: Work, places: ChunkBounds
+    data: Path, texts: tuple[TextColumn, ...], folder: RunFolder, places: ChunkBounds
 ) -> list[str]:
     """Join the text of all tasks, in their order; return the names of its files."""
     if not texts:
         return []
-    parts = [work.part(number) for number, (_, count) in enumerate(places) if count]
+    parts = [folder.part(number) for number, (_, count) in enumerate(places) if count]
     for name in text_files(texts):  # of a run that was killed here
         (data / name).unlink(missing_ok=True)
     with closing(TextWriter(data)) as writer:
