@@ -284,14 +284,14 @@ def test_json_of_convert_and_preprocess(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     same = importlib.import_module("face_functions").same
-    arguments = ["preprocess", door, "--fn", "face_functions:same", "--out", "same"]
+    arguments = ["preprocess", door, "--fn", "face_functions:same", "--name", "same"]
     preview = datasets_cli.preprocess_columns(door, same, "same")
     assert as_json(preview) == printed(capsys, *arguments, "--dry-run")
     assert preview.columns["next.reward"] == ("float32", (1,))
     written = datasets_cli.preprocess(door, same, "same", num_frames=10)
     assert (written.id, written.num_transitions) == ("derived/same", 10)
     datasets_cli.delete("derived/same")
-    assert as_json(written) == printed(capsys, *arguments, "--num-frames", "10", "--workers", "0")
+    assert as_json(written) == printed(capsys, *arguments, "--num", "10", "--workers", "0")
 
 
 def test_json_of_the_demo(capsys: Capture) -> None:

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from datasets_cli.results import DatasetInfo, DatasetRecord, Manifest
 
 # The columns that a narrow terminal leaves out, in this order.
-SPARE = (">EPISODES", ">ON DISK", ">DOWNLOAD", ">STEPS")
+SPARE = (">TRAJECTORIES", ">ON DISK", ">DOWNLOAD", ">TRANSITIONS")
 
 HEADINGS = {
-    **{"id": "ID", "family": "FAMILY", "state": "STATE", "size": ">SIZE", "steps": ">STEPS"},
-    **{"episodes": ">EPISODES", "download": ">DOWNLOAD", "disk": ">ON DISK"},
-    "audit": "AUDIT",
+    **{"id": "ID", "family": "FAMILY", "state": "STATE", "size": ">SIZE"},
+    **{"transitions": ">TRANSITIONS", "trajectories": ">TRAJECTORIES"},
+    **{"download": ">DOWNLOAD", "disk": ">ON DISK", "audit": "AUDIT"},
 }
-LISTED = ("ID", "STATE", ">STEPS", ">EPISODES", ">DOWNLOAD", ">ON DISK", "")
+LISTED = ("ID", "STATE", ">TRANSITIONS", ">TRAJECTORIES", ">DOWNLOAD", ">ON DISK", "")
 
 OF_TRAPS = ("known_traps", "trap_rules")
 """Facts about a dataset that get their own lines."""
@@ -39,7 +39,7 @@ Fact = tuple[str, str]  # name and text
 ColumnNames = Annotated[
     str | None,
     typer.Option(
-        "--columns", metavar="NAMES", help="Names of the columns to show, e.g. id,size,steps."
+        "--columns", metavar="NAMES", help="Names of the columns to show, e.g. id,size,transitions."
     ),
 ]
 
@@ -63,8 +63,8 @@ def list_datasets(
     --search finds words in any order; the best matches come first.
 
     --filter and --sort take id, family, state, size (on disk, else of the download), download,
-    disk, steps, episodes and audit (the most severe finding: wrong, suspicious, note,
-    clean, or -), e.g. --filter 'size>1GB' --filter audit=wrong --sort -steps.
+    disk, transitions, trajectories and audit (the most severe finding: wrong, suspicious, note,
+    clean, or -), e.g. --filter 'size>1GB' --filter audit=wrong --sort -transitions.
 
     Examples:
         rlds list
@@ -193,8 +193,8 @@ def _cells(record: DatasetRecord, headings: Sequence[str]) -> dict[str, str]:
         ">SIZE": human_bytes(record.size_bytes or record.download_bytes),
         "ID": record.id,
         "STATE": "-" if record.state == "not installed" else record.state,
-        ">STEPS": human_count(record.num_transitions),
-        ">EPISODES": human_count(record.num_trajectories),
+        ">TRANSITIONS": human_count(record.num_transitions),
+        ">TRAJECTORIES": human_count(record.num_trajectories),
         ">DOWNLOAD": human_bytes(record.download_bytes),
         ">ON DISK": human_bytes(record.size_bytes) if record.installed else "-",
         "AUDIT": record.audit or "-",
@@ -211,8 +211,8 @@ def _card(about: DatasetInfo) -> Iterator[Fact]:
         "title": about.title,
         "state": about.state + (f" in {about.path}" if about.path else ""),
         **({about.state: about.problem} if about.problem else {}),
-        "steps": human_count(about.num_transitions),
-        "episodes": human_count(about.num_trajectories),
+        "transitions": human_count(about.num_transitions),
+        "trajectories": human_count(about.num_trajectories),
         "download": human_bytes(about.download_bytes) if about.download_bytes else None,
         "on disk": human_bytes(about.size_bytes) if about.installed else None,
         **{name: value for name, value in details.items() if name not in OF_TRAPS},

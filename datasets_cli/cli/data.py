@@ -38,8 +38,8 @@ def data(context: typer.Context, *, call: GivenOptions) -> None:
         rows = [
             {
                 "NAME": each.name,
-                ">STEPS": human_count(each.num_transitions),
-                ">EPISODES": human_count(each.num_trajectories),
+                ">TRANSITIONS": human_count(each.num_transitions),
+                ">TRAJECTORIES": human_count(each.num_trajectories),
                 "DIGEST": each.digest,
             }
             for each in declared

@@ -277,7 +277,7 @@ def _show_demo(state: State, result: DemoResult) -> None:
     """Print three lines for a dataset: the demo is one screen of 24 lines."""
     size = human_bytes(sum(resource["bytes"] for resource in result.resources))
     files = counted(len(result.resources), "file")
-    steps = counted(result.num_transitions, "step")
+    steps = counted(result.num_transitions, "transition")
     rows = f"{steps}, {counted(result.num_trajectories, 'trajectory')}"
     key = "observation" if "observation" in result.batch else next(iter(result.batch))
     dtype, shape = result.batch[key]

@@ -73,9 +73,9 @@ def _verified(result: VerifiedDataset, is_quick: bool) -> list[str]:
 
 def _deep(report: DeepReport) -> list[str]:
     frames = f", {counted(report.num_frames, 'frame')} decoded" if report.num_frames else ""
-    rows = counted(report.num_transitions, "row")
+    rows = counted(report.num_transitions, "transition")
     trajectories = counted(report.num_trajectories, "trajectory")
-    lines = [f"  the rules of the format hold for {rows} in {trajectories}{frames}"]
+    lines = [f"  every value is valid: {rows} in {trajectories}{frames}"]
     return [*lines, *(f"  {line}" for line in report.remarks)]
 
 
@@ -87,14 +87,15 @@ def audit(
     show: Annotated[
         int,
         typer.Option(
-            "--show", metavar="N", min=0, help="Show N rows before and after each finding."
+            "--show", metavar="N", min=0, help="Show N transitions before and after each finding."
         ),
     ] = 0,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with code 4 if a finding is wrong.")
     ] = False,
     overlap: Annotated[
-        bool, typer.Option("--overlap", help="Show the rows that each pair of datasets shares.")
+        bool,
+        typer.Option("--overlap", help="Show the transitions that each pair of datasets shares."),
     ] = False,
 ) -> None:
     """Find defects in installed datasets with rules.
@@ -117,7 +118,11 @@ def audit(
             )
         overlaps = datasets_cli.find_overlap(**call, **state.settings)
         lines = [line for each in overlaps for line in _overlapping(each)]
-        shared = [" ".join(each.ids) for each in overlaps if each.rows and any(each.rows.counts)]
+        shared = [
+            " ".join(each.ids)
+            for each in overlaps
+            if each.transitions and any(each.transitions.counts)
+        ]
         state.emit([each.to_json() for each in overlaps], lines, shared)
         return
 
@@ -167,10 +172,10 @@ def _overlapping(overlap: DatasetOverlap) -> Iterator[str]:
     left_out = ", ".join(".".join(key) for key in overlap.left_out)
     reason = f". Not compared, because the columns differ: {left_out}"
     yield f"{one} and {other}{reason * bool(left_out)}"
-    if overlap.rows is None or overlap.trajectories is None:
+    if overlap.transitions is None or overlap.trajectories is None:
         yield "  they have no observations with the same name, dtype and shape"
         return
-    for unit, common in (("trajectory", overlap.trajectories), ("row", overlap.rows)):
+    for unit, common in (("trajectory", overlap.trajectories), ("transition", overlap.transitions)):
         for id, count, total in zip(overlap.ids, common.counts, common.totals, strict=True):
             yield f"  {count:,} of {counted(total, unit)} of {id}"
         if places := ", ".join(f"{first:,} is {second:,}" for first, second in common.examples):

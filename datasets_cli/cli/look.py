@@ -66,13 +66,13 @@ def _differences(found: DatasetDifference) -> Iterator[str]:
     if not found.num_shared:
         yield "Shared trajectories are not counted: observation and action are not the same."
     if found.num_compared is None:
-        yield "No row is read: both have one content. Whether the files are sound: rlds verify"
+        yield "Nothing is read: both have one content. Whether the files are sound: rlds verify"
         return
     if found.only_rows is None and len({*found.num_transitions}) > 1:
-        rows = counted(found.num_compared, "row").removeprefix("1 ")
-        yield f"Only the first {rows} of both {'is' if rows == 'row' else 'are'} compared."
+        rows = counted(found.num_compared, "transition").removeprefix("1 ")
+        yield f"Only the first {rows} of both {'is' if rows == 'transition' else 'are'} compared."
     if found.trajectory is not None:
-        yield f"Trajectory {found.trajectory:,} is the first that has not the same rows in both."
+        yield f"Trajectory {found.trajectory:,} is the first that differs."
     num_equal = sum(not each.num_different for each in found.columns)
     yield f"{num_equal} of {counted(len(found.columns), 'column')} of both are equal bit for bit."
 
@@ -82,8 +82,8 @@ def _cells(each: ColumnDifference) -> dict[str, str]:
     values = " and ".join(cut(value, SHOWN_CHARACTERS) for value in each.values)
     return {
         "COLUMN": ".".join(each.column.key),
-        ">ROWS": human_count(each.num_different),
-        ">FIRST ROW": human_count(each.row),
+        ">TRANSITIONS": human_count(each.num_different),
+        ">FIRST": human_count(each.row),
         ">TRAJECTORY": human_count(each.trajectory),
         ">LARGEST": "-" if largest is None else f"{largest:.6g}",
         "VALUES": f"{list(each.index)}: {values}" if each.index else values,

@@ -122,8 +122,8 @@ def record(context: typer.Context, *, call: GivenOptions) -> None:
     Requires gymnasium, of the extra collect. The policy runs code of this folder.
 
     Examples:
-        rlds record CartPole-v1 --episodes 100 --out cartpole-random
-        rlds record CartPole-v1 --policy mycode:act --steps 50000 --out cartpole-mine
+        rlds record CartPole-v1 --episodes 100 --name cartpole-random
+        rlds record CartPole-v1 --policy mycode:act --steps 50000 --name cartpole-mine
     """
     state = state_of(context)
     call["env_options"] = dict(map(_option, call.get("env_options", [])))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         PreprocessResults,
     )
 
-EXAMPLE = "rlds preprocess hopper-medium-v2 --fn mycode:scale --out scaled"
+EXAMPLE = "rlds preprocess hopper-medium-v2 --fn mycode:scale --name scaled"
 
 
 @options_of(step=PreprocessStep, transforms=Pipeline, workers=Workers)
@@ -49,17 +49,9 @@ def preprocess(
             help="Print the plan only; with --fn or transforms, try the first trajectory only.",
         ),
     ] = False,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--name", metavar="FAMILY/NAME", help="Join the inputs into this new dataset."
-        ),
-    ] = None,
     force: Annotated[
         bool,
-        typer.Option(
-            "--force", help="With --name, replace an existing dataset whose data differs."
-        ),
+        typer.Option("--force", help="When joining, replace a dataset whose data differs."),
     ] = False,
 ) -> None:
     """Apply a function or transforms to datasets in parallel.
@@ -78,22 +70,22 @@ def preprocess(
     continues where it stopped; repeating a finished command does nothing.
 
     Examples:
-        rlds preprocess hopper-medium-v2 --fn mycode:scale --out scaled
-        rlds preprocess hopper-medium-v2 --where 'return > 1000' --cast float32 --out good
-        rlds preprocess 'hopper-*' --fn mycode:scale --out '{name}-scaled' --save
+        rlds preprocess hopper-medium-v2 --fn mycode:scale --name scaled
+        rlds preprocess hopper-medium-v2 --where 'return > 1000' --cast float32 --name good
+        rlds preprocess 'hopper-*' --fn mycode:scale --name '{name}-scaled' --save
         rlds preprocess --workers 4
     """
     state, work = state_of(context), chosen_workers(workers)
     ids = step.get("input", ())
-    if name is not None or force:
-        others = [*transforms, *workers, *(step.keys() - {"input", "layout"})]
+    if force or _has_family(step.get("name", "")):
+        others = [*transforms, *workers, *(step.keys() - {"input", "name", "layout"})]
         others += [flag for flag, is_set in (("save", save), ("dry_run", dry_run)) if is_set]
-        _join(state, ids, name, others, layout=step.get("layout"), force=force)
+        _join(state, ids, step.get("name"), others, layout=step.get("layout"), force=force)
     elif not transforms and not save and step.keys() <= {"input"}:
         plan = datasets_cli.plan_preprocess(ids=ids, config=state.config)
         _prepare(state, plan, work, dry_run=dry_run)
     else:
-        if not step.keys() & {"input", "fn", "out"}:
+        if not step.keys() & {"input", "fn", "name"}:
             _refuse_options([*transforms, *step, *(["save"] if save else [])])
         _map(state, _step(step, transforms), work, save=save, dry_run=dry_run)
 
@@ -104,8 +96,8 @@ def _join(
     """Write the rows of several datasets into the dataset ``name``."""
     if others or not ids or name is None:
         raise UsageError(
-            "--name joins datasets as they are: it takes ID..., --layout and --force, not "
-            f"{' and '.join(map(argument, others)) or 'nothing'}.",
+            "--name FAMILY/NAME joins datasets as they are: it takes ID..., --layout and --force, "
+            f"not {' and '.join(map(argument, others)) or 'nothing'}.",
             argument=others[0] if others else "name",
             advice="Join first, and change rows in a second call. Example: rlds preprocess A B "
             "--name mine/both",
@@ -124,7 +116,7 @@ def _map(
         _show_columns(state, plan)
         return
     if save:
-        StepFile().has(step)  # refuses another step with the same out, before the work
+        StepFile().has(step)  # refuses another step with the same name, before the work
     if step.is_single:
         _one(state, plan.tasks[0], workers)
     else:
@@ -138,19 +130,27 @@ def _refuse_options(names: list[str]) -> None:
     if names:
         flags = " and ".join(map(argument, names))
         raise UsageError(
-            f"{flags} {'need' if names[1:] else 'needs'} ID, --fn and --out, too; transforms such "
+            f"{flags} {'need' if names[1:] else 'needs'} ID, --fn and --name, too; transforms such "
             "as --cast float32 need no --fn.",
             argument=names[0],
             advice=f"Example: {EXAMPLE}",
         )
 
 
+def _has_family(name: str) -> bool:
+    """Return whether a name is an id of another family than the results of functions have."""
+    return name[:1].isalnum() and "/" in name and not name.startswith("derived/")
+
+
 def _step(step: GivenOptions, transforms: GivenOptions) -> PreprocessStep:
     does = transforms or step.keys() & {"fn", "where", "max_trajectories"}
     needed = {
         "input": ("ID", "input" in step),
-        "fn": ("--fn MODULE:FUNCTION, or a transform such as --cast float32", does),
-        "out": ("--out NAME", "out" in step),
+        "fn": (
+            "--fn MODULE:FUNCTION, or a transform such as --cast float32",
+            does,
+        ),
+        "name": ("--name NAME", "name" in step),
     }
     if missing := [name for name, (_, is_set) in needed.items() if not is_set]:
         raise UsageError(
@@ -177,7 +177,7 @@ def _show_columns(state: State, plan: PreprocessPlan) -> None:
             state.note(f"{preview.id}: {note}.")
         lines += [preview.id] if plan.tasks[1:] else []
         if task.options.chooses:
-            rows = counted(preview.num_transitions, "row")
+            rows = counted(preview.num_transitions, "transition")
             lines.append(f"{rows} in {counted(preview.num_trajectories, 'trajectory')}")
         lines += [
             f"{key:28} {dtype:8} {list(shape)}" for key, (dtype, shape) in preview.columns.items()

@@ -141,9 +141,9 @@ def recipe_check(context: typer.Context, *, call: GivenOptions) -> None:
     checked = datasets_cli.check_recipe(**call, **state.settings)
     lines = [f"{checked.family}: it loads; {counted(checked.num_datasets, 'dataset')}"]
     if report := checked.report:
-        rows = counted(report.num_transitions, "row")
+        rows = counted(report.num_transitions, "transition")
         whole = counted(report.num_trajectories, "trajectory")
-        lines += [f"{checked.id}: the rules of the format hold for {rows} in {whole}"]
+        lines += [f"{checked.id}: every value is valid: {rows} in {whole}"]
         lines += [f"  {note}" for note in checked.notes]
     else:
         lines += ["No dataset was read: --source FOLDER gives the files of one."]

@@ -15,7 +15,7 @@ from datasets_cli.store.manifest import LAYOUTS, Manifest
 
 LAYOUT = {
     **{"metavar": "ted|compact", "complete": "layouts", "default": "compact for frames, else ted"},
-    "help": "How rows are stored on disk.",
+    "help": "How transitions are stored on disk.",
 }
 """The option of the command line for a layout."""
 

@@ -35,14 +35,19 @@ class ChunkOptions:
     """
 
     num_frames: int | None = field(
-        default=None, metadata={"least": 1, "help": "Process only the first N rows, for testing."}
+        default=None,
+        metadata={
+            "least": 1,
+            "flag": ("-n", "--num"),
+            "help": "Process only the first N transitions, for testing.",
+        },
     )
     per: Per = field(
         default="chunk",
         metadata={
             "help": (
-                "Rows of one call: whole trajectories (chunk), one trajectory, or exactly "
-                "--chunksize rows of any trajectories (transition)."
+                "Transitions of one call: whole trajectories (chunk), one trajectory, or exactly "
+                "--chunksize transitions of any trajectories (transition)."
             )
         },
     )
@@ -51,10 +56,10 @@ class ChunkOptions:
         metadata={
             "least": 0,
             "help": (
-                "Minimum rows per call, rounded up to whole trajectories; 0 calls the function "
-                "once per row."
+                "Minimum transitions per call, rounded up to whole trajectories; 0 calls the "
+                "function once per transition."
             ),
-            "default": "about 8 MiB of rows, at most 65,536",
+            "default": "about 8 MiB, at most 65,536",
         },
     )
     num_chunks: int | None = field(
@@ -63,7 +68,9 @@ class ChunkOptions:
     )
     order: RowOrder = field(
         default="same",
-        metadata={"help": "With any, let the function reorder rows and move trajectory ends."},
+        metadata={
+            "help": "With any, let the function reorder transitions and move trajectory ends."
+        },
     )
     layout: str | None = field(default=None, metadata={**LAYOUT, "default": "that of the dataset"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -159,6 +159,14 @@ def refuse_used(dest: Path) -> NoReturn:
     )
 
 
+FLAGS = {
+    each.name: each.metadata["flag"][-1]
+    for each in fields(PreprocessOptions)
+    if "flag" in each.metadata
+}
+"""The flags of the command line that are not named as the argument in Python."""
+
+
 def preprocess_command(
     input: str, fn: str | Mapping[str, Any], id: str, options: Mapping[str, Any]
 ) -> str:
@@ -168,9 +176,9 @@ def preprocess_command(
         for each in parameters_of(PreprocessOptions)
         if options.get(each.name) not in (None, each.default)
     }
-    words = ["rlds", "preprocess", input, "--out", id.removeprefix("derived/")]
+    words = ["rlds", "preprocess", input, "--name", id.removeprefix("derived/")]
     for name, value in {**({"fn": fn} if isinstance(fn, str) else fn), **chosen}.items():
-        flag = f"--{name.replace('_', '-')}"
+        flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
         for each in value if isinstance(value, list) else [value]:
             words += [flag] if each is True else [flag, str(each)]
     return shlex.join(words)

@@ -44,20 +44,20 @@ class StepFile:
         """Return whether the file has a step.
 
         Raises:
-            UsageError: another step has the same ``out``, or the file is not valid.
+            UsageError: another step has the same ``name``, or the file is not valid.
         """
         for number, known in enumerate(self.read() or (), 1):
             if known == step:
                 return True
-            if known.out.removeprefix("derived/") == step.out.removeprefix("derived/"):
+            if known.name.removeprefix("derived/") == step.name.removeprefix("derived/"):
                 raise UsageError(
-                    f"Step {number} of {self.path} has the same out and other settings: "
+                    f"Step {number} of {self.path} has the same name and other settings: "
                     f"{as_text(known)}.",
-                    argument="out",
+                    argument="name",
                     path=self.path,
                     expected=as_text(step),
                     found=as_text(known),
-                    advice="Edit it there, or choose another out. The new step would be: "
+                    advice="Edit it there, or choose another name. The new step would be: "
                     f"{as_text(step)}.",
                 )
         return False
@@ -69,7 +69,7 @@ class StepFile:
             False if the file already has the step.
 
         Raises:
-            UsageError: another step has the same ``out``, or the file is not valid.
+            UsageError: another step has the same ``name``, or the file is not valid.
         """
         if self.has(step):
             return False

@@ -159,9 +159,9 @@ class _Planner:
 
     def steps(self, steps: dict[str, PreprocessStep]) -> tuple[PlannedDataset, ...]:
         """Return the datasets of steps, each after its input."""
-        derivations = {each.out: each for each in expand(steps, self._config)}
-        order = in_order({out: each.input for out, each in derivations.items()})
-        return tuple(self._planned(derivations[out]) for out in order)
+        derivations = {each.result: each for each in expand(steps, self._config)}
+        order = in_order({id: each.input for id, each in derivations.items()})
+        return tuple(self._planned(derivations[id]) for id in order)
 
     def _planned(self, derivation: Derivation) -> PlannedDataset:
         try:
@@ -169,9 +169,9 @@ class _Planner:
         except UsageError as error:  # such as a condition that matches no trajectory
             verdict = _Verdict("blocked", f"{error}")
         if verdict.state in ("due", "unknown"):
-            self._to_come.add(derivation.out)
+            self._to_come.add(derivation.result)
         return PlannedDataset(
-            id=derivation.out,
+            id=derivation.result,
             kind="step",
             state=verdict.state,
             reason=verdict.reason,
@@ -183,8 +183,8 @@ class _Planner:
         )
 
     def _verdict(self, derivation: Derivation) -> _Verdict:
-        out, input = derivation.out, derivation.input
-        dest = self._root.dataset(out)
+        id, input = derivation.result, derivation.input
+        dest = self._root.dataset(id)
         if is_held(lock_of(dest.resolve())):
             return _Verdict("running", "another process works on it")
         if input in self._to_come:
@@ -229,7 +229,7 @@ class _Planner:
         if changes:
             reason = f"it was created with different settings: {'; '.join(changes)}"
             return _Verdict(otherwise, reason, tuple(changes))
-        if problem := condition_of(dest, derivation.out).problem:
+        if problem := condition_of(dest, derivation.result).problem:
             return _Verdict(otherwise, problem)
         if changed is None:
             return _Verdict("unknown", f"only importing {step.fn} tells whether it is due")
@@ -243,22 +243,22 @@ class Derivation:
     step: PreprocessStep
     label: str
     input: str
-    out: str
+    result: str
 
 
 def expand(steps: Mapping[str, PreprocessStep], config: Config) -> list[Derivation]:
     """Return the derivations of steps from installed datasets and from results of other steps."""
     installed = list(CacheRoot(config.root).installed())
-    outs: set[str] = set()
+    results: set[str] = set()
     # A glob may match the results of another step, whose globs may match those of a third one.
     for _ in range(len(steps) + 1):
         derivations = [
-            Derivation(step, label, id, step.out_of(id))
+            Derivation(step, label, id, step.result_id(id))
             for label, step in steps.items()
-            for id in _inputs(step, label, sorted({*installed, *outs}), config)
+            for id in _inputs(step, label, sorted({*installed, *results}), config)
         ]
-        before, outs = outs, {each.out for each in derivations}
-        if outs == before:
+        before, results = results, {each.result for each in derivations}
+        if results == before:
             _check(steps, derivations)
             return derivations
     raise UsageError(
@@ -280,7 +280,7 @@ def in_order(needs: Mapping[str, str]) -> list[str]:
                     f"Steps form a circle: {' is made of '.join(circle)}.",
                     argument="input",
                     id=below,
-                    advice="Change the input or the out of one of them.",
+                    advice="Change the input or the name of one of them.",
                 )
             chain.append(below)
         ordered |= dict.fromkeys(reversed(chain))
@@ -301,7 +301,7 @@ def _matched(step: PreprocessStep, glob: str, candidates: Sequence[str]) -> list
     if not glob.startswith(f"{FAMILY}/"):
         candidates = [id for id in candidates if not id.startswith(f"{FAMILY}/")]
     ids = match([glob], candidates)
-    own = {step.out_of(id) for id in ids}
+    own = {step.result_id(id) for id in ids}
     return [id for id in ids if id not in own]
 
 
@@ -332,14 +332,15 @@ def _check(steps: Mapping[str, PreprocessStep], derivations: list[Derivation]) -
             )
     made: dict[str, Derivation] = {}
     for each in derivations:
-        other = made.setdefault(each.out, each)
+        other = made.setdefault(each.result, each)
         if other is not each:
             labels = " and ".join(filter(None, dict.fromkeys((other.label, each.label))))
             raise UsageError(
-                f"{_prefix(labels)}{each.out} would be made of {other.input} and of {each.input}.",
-                argument="out",
-                id=each.out,
-                advice="Give each its own name; {name} in out is the last part of the input's id.",
+                f"{_prefix(labels)}{each.result} would be made of {other.input} and of "
+                f"{each.input}.",
+                argument="name",
+                id=each.result,
+                advice="Give each its own name; {name} in it is the last part of the input's id.",
             )
 
 

@@ -27,7 +27,7 @@ class PreprocessStep(PreprocessOptions):
             them. A glob matches derived datasets only if it begins with ``derived/``, and never
             the results of this step.
         fn: ``module:function``; or a ``Pipeline``, whose values are keys of ``rlds.toml``.
-        out: name of the new dataset; ``{name}`` in it is the last part of the input's id.
+        name: name of the new dataset; ``{name}`` in it is the last part of the input's id.
 
     The other arguments are those of ``preprocess``.
 
@@ -48,10 +48,13 @@ class PreprocessStep(PreprocessOptions):
             "help": "Function that maps a TensorDict [n] to a TensorDict [n].",
         }
     )
-    out: str = field(
+    name: str = field(
         metadata={
             **{"metavar": "NAME", "needed": False, "complete": "derived_names"},
-            "help": "Name of the result, derived/NAME; {name} is the last part of the input's id.",
+            "help": (
+                "Name of the result, derived/NAME; {name} is the last part of the input's id. "
+                "FAMILY/NAME of another family joins the inputs."
+            ),
         }
     )
 
@@ -68,7 +71,7 @@ class PreprocessStep(PreprocessOptions):
                 found=self.input,
             )
         refuse_functions(inputs)
-        for name, value, kinds in (("fn", self.fn, str | Pipeline), ("out", self.out, str)):
+        for name, value, kinds in (("fn", self.fn, str | Pipeline), ("name", self.name, str)):
             if not isinstance(value, kinds):
                 raise UsageError(
                     f"{argument(name)} is {value!r}; expected text.",
@@ -86,7 +89,7 @@ class PreprocessStep(PreprocessOptions):
                 found=self.seed,
                 advice="Leave it out.",
             )
-        self.out_of("family/name")
+        self.result_id("family/name")
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -103,7 +106,7 @@ class PreprocessStep(PreprocessOptions):
         """The options that decide the values, besides the input and the function."""
         return part_of(self, PreprocessOptions)
 
-    def out_of(self, id: str) -> str:
+    def result_id(self, id: str) -> str:
         """Return the id of the result for one input.
 
         Raises:
@@ -111,13 +114,13 @@ class PreprocessStep(PreprocessOptions):
         """
         from datasets_cli.preprocessing.derivation import derived_id  # with torch
 
-        name = self.out.replace(NAME, id.rpartition("/")[2])
+        name = self.name.replace(NAME, id.rpartition("/")[2])
         if "{" in name or "}" in name:
             raise UsageError(
-                f"{argument('out')} {self.out!r} has braces. Expected none, or {NAME}.",
-                argument="out",
+                f"{argument('name')} {self.name!r} has braces. Expected none, or {NAME}.",
+                argument="name",
                 expected=NAME,
-                found=self.out,
+                found=self.name,
             )
         return derived_id(name)
 
@@ -127,7 +130,7 @@ class PreprocessStep(PreprocessOptions):
         return {
             "input": list(self.input) if isinstance(self.input, tuple) else self.input,
             **({"fn": self.fn} if isinstance(self.fn, str) else {}),
-            "out": self.out,
+            "name": self.name,
             **{name: value for name, value in options.items() if value != DEFAULTS[name]},
             **(self.fn.to_json() if isinstance(self.fn, Pipeline) else {}),
         }
@@ -142,7 +145,7 @@ class PreprocessStep(PreprocessOptions):
         Raises:
             UsageError: a key is unknown or missing, or a value is of another type.
         """
-        names = ["input", "fn", "out", *DEFAULTS, *NAMES]
+        names = ["input", "fn", "name", *DEFAULTS, *NAMES]
         if unknown := [name for name in table if name not in names]:
             raise UsageError(
                 f"there is no key {', '.join(unknown)}; expected {', '.join(names)}.",
@@ -151,12 +154,12 @@ class PreprocessStep(PreprocessOptions):
             )
         does = {name: value for name, value in table.items() if name in NAMES}
         needs_none = does or "where" in table or "max_trajectories" in table
-        needed = ("input", "out") if needs_none else ("input", "fn", "out")
+        needed = ("input", "name") if needs_none else ("input", "fn", "name")
         if missing := [name for name in needed if name not in table]:
             raise UsageError(
-                f"{' and '.join(missing)} is missing; expected at least input, fn and out, such as "
-                'input = "hopper-*", fn = "mycode:scale", out = "{name}-scaled". Transforms such '
-                'as cast = "float32" can replace fn.',
+                f"{' and '.join(missing)} is missing; expected at least input, fn and name, such "
+                'as input = "hopper-*", fn = "mycode:scale", name = "{name}-scaled". Transforms '
+                'such as cast = "float32" can replace fn.',
                 argument=missing[0],
                 expected=needed,
                 found=[*table],

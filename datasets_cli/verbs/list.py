@@ -88,8 +88,8 @@ FIELDS: dict[str, Callable[[DatasetRecord], Value]] = {
     "size": lambda record: record.size_bytes or record.download_bytes,
     "download": lambda record: record.download_bytes,
     "disk": lambda record: record.size_bytes,
-    "steps": lambda record: record.num_transitions,
-    "episodes": lambda record: record.num_trajectories,
+    "transitions": lambda record: record.num_transitions,
+    "trajectories": lambda record: record.num_trajectories,
 }
 """What lists are filtered and ordered by; ``size`` is on the disk, or else to download."""
 
@@ -159,7 +159,7 @@ def _filter(text: str) -> tuple[str, Callable[[Value], bool]]:
             f"Filter {text!r} is not FIELD OPERATOR VALUE{wrong}. Fields of text are "
             f"{', '.join(TEXTS)}, with {' '.join(OF_TEXT)}, such as 'id~hopper'; fields of numbers "
             f"are {', '.join(name for name in FIELDS if name not in TEXTS)}, with "
-            f"{' '.join(OF_NUMBERS)}, such as 'size>1GB' or 'steps<=10k'.",
+            f"{' '.join(OF_NUMBERS)}, such as 'size>1GB' or 'transitions<=10k'.",
             argument="filter",
             expected="FIELD OPERATOR VALUE",
             found=text,

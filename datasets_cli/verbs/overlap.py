@@ -40,7 +40,7 @@ Known = dict[tuple[str, tuple[Key, ...]], "tuple[_Digests, _Digests]"]
 
 @dataclass(frozen=True)
 class InCommon(JsonForm):
-    """The number of rows or trajectories that two datasets share.
+    """The number of transitions or trajectories that two datasets share.
 
     Args:
         totals: the total number in each dataset.
@@ -62,14 +62,14 @@ class DatasetOverlap(JsonForm):
         columns: the compared columns: observations and actions with the same name, dtype and
             shape in both.
         left_out: the other observations and actions.
-        rows: the shared rows, at any position; None without observations to compare.
-        trajectories: the shared trajectories, whose rows are equal and in the same order.
+        transitions: the shared transitions, at any position; None without observations to compare.
+        trajectories: the shared trajectories, whose transitions are equal and in the same order.
     """
 
     ids: tuple[str, str]
     columns: tuple[Key, ...]
     left_out: tuple[Key, ...]
-    rows: InCommon | None
+    transitions: InCommon | None
     trajectories: InCommon | None
 
 

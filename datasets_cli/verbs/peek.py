@@ -150,7 +150,7 @@ def _rows(call: PeekCall, dataset: DatasetArrays) -> tuple[int, int]:
     rows, of = range(len(dataset)), dataset.id
     if (number := call.trajectory) is not None:
         rows, of = trajectory_rows(dataset, number), f"trajectory {number} of {of}"
-    check_below("start", call.start, len(rows), "row", of)
+    check_below("start", call.start, len(rows), "transition", of)
     rows = rows[call.start : call.start + call.n]
     return rows.start, rows.stop
 

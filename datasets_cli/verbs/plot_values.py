@@ -48,7 +48,8 @@ def chart_of(kind: str, datasets: Sequence[DatasetArrays], root: CacheRoot) -> C
     key = REWARD if kind == "reward" else (kind[:-1],)
     if kind == "observations" or not all(_has_one_number(each, key) for each in datasets):
         return _spread(kind, key[0], datasets, root)
-    return _histogram(kind, key[-1], "rows", datasets, [_sampled(each, key) for each in datasets])
+    values = [_sampled(each, key) for each in datasets]
+    return _histogram(kind, key[-1], "transitions", datasets, values)
 
 
 def _of_trajectories(dataset: DatasetArrays, name: str, root: CacheRoot) -> np.ndarray:
@@ -118,8 +119,9 @@ def _histogram(
     for dataset, every, known in zip(datasets, values, finite, strict=True):
         counts = np.histogram(known, edges)[0]
         series.append(Series(dataset.id, tuple(edges.tolist()), tuple(counts.tolist())))
-        if y == "rows" and len(every) < len(dataset):
-            notes.append(f"{dataset.id}: a sample of {len(every):,} of {len(dataset):,} rows")
+        if y == "transitions" and len(every) < len(dataset):
+            sample = f"a sample of {len(every):,} of {len(dataset):,} transitions"
+            notes.append(f"{dataset.id}: {sample}")
         if left_out := every.size - known.size:
             notes.append(f"{dataset.id}: {left_out:,} of {every.size:,} values are not finite")
     return _chart(kind, x, y, series, labels, notes)

@@ -35,12 +35,12 @@ class ColumnsCall(PreprocessOptions, RootOptions):
         fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``, or one
             of fewer of these rows, ``batch[keep]``; or its name ``"module:function"``, whose module
             may be in the working directory; or a ``Pipeline``.
-        out: name of the new dataset.
+        name: name of the new dataset, ``derived/NAME``.
     """
 
     id: str
     fn: Mapped | str
-    out: str
+    name: str
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def join_datasets(call: JoinCall) -> InstalledDataset:
 
 @takes_fields(PreprocessCall)
 def preprocess(call: PreprocessCall) -> DerivedDataset:
-    """Map a function over an installed dataset, in parallel, into the dataset ``derived/<out>``.
+    """Map a function over an installed dataset, in parallel, into the dataset ``derived/NAME``.
 
     Raises:
         DatasetNotInstalled: the dataset is not there.
@@ -110,7 +110,7 @@ def preprocess(call: PreprocessCall) -> DerivedDataset:
     return derive(
         call.id,
         call.fn,
-        call.out,
+        call.name,
         call.chosen_config(),
         options=part_of(call, PreprocessOptions),
         workers=part_of(call, Workers),
@@ -130,7 +130,7 @@ def preprocess_columns(call: ColumnsCall) -> DerivedColumns:
     from datasets_cli.preprocessing.derivation import derived_columns
 
     options = part_of(call, PreprocessOptions)
-    return derived_columns(call.id, call.fn, call.out, call.chosen_config(), options=options)
+    return derived_columns(call.id, call.fn, call.name, call.chosen_config(), options=options)
 
 
 @dataclass(frozen=True)

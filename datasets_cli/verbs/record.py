@@ -32,7 +32,7 @@ CHUNKS = "chunks"
 
 @takes_fields(RecordCall)
 def record(call: RecordCall) -> InstalledDataset:
-    """Record episodes of an environment into the dataset ``recorded/<out>``.
+    """Record episodes of an environment into the dataset ``recorded/NAME``.
 
     Raises:
         UsageError: the dataset exists and was recorded by another call, an argument is invalid, the
@@ -46,7 +46,7 @@ def record(call: RecordCall) -> InstalledDataset:
     function = None if call.policy == RANDOM else call.policy
     if isinstance(function, str):
         function = load_function(function, name="policy")
-    place, id = CacheRoot(config.root), recorded_id(call.out)
+    place, id = CacheRoot(config.root), recorded_id(call.name)
     check_layout(layout)
     with (
         displayed(call.progress, "transitions recorded") as progress,
@@ -71,9 +71,9 @@ def record(call: RecordCall) -> InstalledDataset:
             raise UsageError(
                 f"{id} exists already, from another call of record.",
                 id=id,
-                argument="out",
+                argument="name",
                 advice=f"Add to it with {argument('append', 'True')}, choose another "
-                f"{argument('out')}, or delete it first: rlds delete {id}",
+                f"{argument('name')}, or delete it first: rlds delete {id}",
             )
     return InstalledDataset.of(folder, manifest)
 
@@ -144,6 +144,6 @@ def _begin(work: Path, plan: dict[str, Any]) -> None:
             path=work,
             expected=expected,
             found=found,
-            advice=f"Resume it with the same call, choose another {argument('out')}, or delete its "
-            f"files: {work}",
+            advice=f"Resume it with the same call, choose another {argument('name')}, or delete "
+            f"its files: {work}",
         )

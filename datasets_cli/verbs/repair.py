@@ -132,7 +132,7 @@ def _repair(text: str, config: Config, dry_run: bool, progress: Progress | None)
 def _how_to_make_again(id: str, known: Manifest | None) -> str:
     """Return how derived or recorded data are made again, which no publisher has; else nothing."""
     if id.startswith("recorded/"):
-        return "Record it again: rlds record, into another --out until this one is deleted."
+        return "Record it again: rlds record, into another --name until this one is deleted."
     delete = f"Make it again: {shlex.join(['rlds', 'delete', id])}, then"
     if known is None or known.parent is None:
         is_derived = id.startswith("derived/")

@@ -37,10 +37,10 @@ class SampleCall(InstalledId):
     """The arguments of ``sample_batch``.
 
     Args:
-        batch_size: number of rows in the batch.
-        sampler: ``"uniform"`` (with replacement), ``"epoch"`` (each row once), ``"slice"`` (runs of
-            rows of one trajectory) or ``"priority"`` (by priority, all equal at first).
-        slice_len: number of rows in a slice, 32 by default.
+        batch_size: number of transitions in the batch.
+        sampler: ``"uniform"`` (with replacement), ``"epoch"`` (each once), ``"slice"`` (runs of
+            transitions of one trajectory) or ``"priority"`` (by priority, all equal at first).
+        slice_len: number of transitions in a slice, 32 by default.
         format: the library of the batch's arrays.
         seed: seed of the draws.
         bench: also measure batches per second, for this many seconds.
@@ -48,19 +48,20 @@ class SampleCall(InstalledId):
 
     _: KW_ONLY
     batch_size: int = field(
-        default=256, metadata={"least": 1, "help": "Number of rows in the batch."}
+        default=256, metadata={"least": 1, "help": "Number of transitions in the batch."}
     )
     sampler: DrawName = field(
         default="uniform",
         metadata={
             "help": (
-                "How rows are drawn: uniform (with replacement), epoch (each row once), slice "
-                "(runs of rows of one trajectory) or priority (by priority, all equal at first)."
+                "How transitions are drawn: uniform (with replacement), epoch (each once), slice "
+                "(runs of one trajectory) or priority (by priority, all equal at first)."
             )
         },
     )
     slice_len: int | None = field(
-        default=None, metadata={"least": 1, "help": "Number of rows in a slice.", "default": "32"}
+        default=None,
+        metadata={"least": 1, "help": "Number of transitions in a slice.", "default": "32"},
     )
     format: FormatName = field(default="torch", metadata={"help": "Library of the batch's arrays."})
     seed: int | None = field(default=None, metadata={"least": 0, "help": "Seed of the draws."})

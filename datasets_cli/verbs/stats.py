@@ -40,7 +40,7 @@ class DatasetStatistics(JsonForm):
     Args:
         id: the full id.
         content: the digest of its data.
-        num_transitions: the number of rows.
+        num_transitions: the number of transitions.
         num_trajectories: the number of trajectories.
         columns: of all numbers of each column together: count, mean, standard deviation, range,
             quantiles (1, 10, 50, 90 and 99 %), NaN and infinite numbers, whether it is constant,
@@ -48,7 +48,7 @@ class DatasetStatistics(JsonForm):
         numbers: the measures of each number of a row, for each requested column.
         trajectories: the same for returns, lengths and ends.
         frames: mean and standard deviation of each channel of frame columns.
-        sampled_rows: the number of rows from which quantiles are computed.
+        num_sampled: the number of transitions from which quantiles are computed.
         unmeasured: the dtype of each column without statistics: text, complex or packed numbers.
         made: whether this call read the rows.
         changed: the columns whose statistics changed; only after ``recompute``.
@@ -62,7 +62,7 @@ class DatasetStatistics(JsonForm):
     numbers: Mapping[str, Mapping[str, list[float | None]]]
     trajectories: Mapping[str, Measures]
     frames: Mapping[str, Measures]
-    sampled_rows: int
+    num_sampled: int
     unmeasured: Mapping[str, str] = field(default_factory=dict)
     made: bool = False
     changed: tuple[str, ...] = ()
@@ -87,9 +87,9 @@ class DatasetStatistics(JsonForm):
     def remarks(self) -> list[str]:
         """Remarks on sampled quantiles and omitted columns."""
         few = [name for name, each in self.numbers.items() if len(each["count"]) > MOST_NUMBERS]
-        sampled = self.sampled_rows < self.num_transitions
+        sampled = self.num_sampled < self.num_transitions
         return [
-            *[f"Q50 is of {self.sampled_rows:,} sampled rows."] * sampled,
+            *[f"Q50 is of {self.num_sampled:,} sampled transitions."] * sampled,
             *(f"{name}: {channels(each)}" for name, each in self.frames.items()),
             *(f"{name} has more than {MOST_NUMBERS} numbers; --json has each." for name in few),
             *(f"{name} is not measured: it is {of}." for name, of in self.unmeasured.items()),
@@ -108,7 +108,7 @@ class StatsCall(ProgressOptions, InstalledId):
     Args:
         columns: show only these columns, and each of their numbers; ``"next"`` selects its group.
             By default all columns, each as a whole.
-        recompute: read all rows again and report statistics that have changed.
+        recompute: read all transitions again and report statistics that have changed.
     """
 
     _: KW_ONLY
@@ -118,7 +118,7 @@ class StatsCall(ProgressOptions, InstalledId):
     )
     recompute: bool = field(
         default=False,
-        metadata={"help": "Read all rows again and report statistics that have changed."},
+        metadata={"help": "Read all transitions again and report statistics that have changed."},
     )
 
 

@@ -151,7 +151,7 @@ def test_preprocess_writes_a_derived_dataset(
         "def halve(batch):\n    batch['observation'] /= 2\n    return batch\n"
     )
     monkeypatch.chdir(tmp_path)
-    arguments = ["preprocess", door, "--fn", "my_functions:halve", "--out", "half"]
+    arguments = ["preprocess", door, "--fn", "my_functions:halve", "--name", "half"]
     document = run_json(capsys, *arguments, "--workers", "0")
     assert document["id"] == "derived/half"
     assert main(["verify", "derived/half"]) == 0
@@ -258,5 +258,5 @@ def test_a_module_that_ends_the_program_is_an_error_of_ours(
 ) -> None:
     (tmp_path / "ends_at_import.py").write_text("import sys\nsys.exit(3)\n")
     monkeypatch.chdir(tmp_path)
-    assert main(["preprocess", door, "--fn", "ends_at_import:f", "--out", "x"]) == 1
+    assert main(["preprocess", door, "--fn", "ends_at_import:f", "--name", "x"]) == 1
     assert "Raise an error instead" in " ".join(capsys.readouterr().err.split())

@@ -135,7 +135,7 @@ def start(request: pytest.FixtureRequest, door: str, tmp_path: Path) -> Start:
 
     def begin(num_workers: int) -> tuple[Forked | Started, list[int]]:
         (tmp_path / "slow.py").write_text(SLOW)
-        arguments = ["preprocess", door, "--fn", "slow:slow", "--out", "x"]
+        arguments = ["preprocess", door, "--fn", "slow:slow", "--name", "x"]
         child = request.param([*arguments, "--workers", str(num_workers)], tmp_path)
         while len(begun := [*tmp_path.glob("*.begun")]) < num_workers:
             child.assert_running()

@@ -10,7 +10,7 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 
 Capture = pytest.CaptureFixture[str]
-CALL = ["record", "CartPole-v1", "--out", "x", "--workers", "0"]
+CALL = ["record", "CartPole-v1", "--name", "x", "--workers", "0"]
 
 
 def test_record_prints_the_folder_of_the_dataset(config: Config, capsys: Capture) -> None:
@@ -25,7 +25,7 @@ def test_record_prints_the_folder_of_the_dataset(config: Config, capsys: Capture
 
 
 def test_options_of_the_environment_are_json_or_text(capsys: Capture) -> None:
-    call = ["record", "CartPole-v1", "--out", "x", "--workers", "0", "--steps", "5"]
+    call = ["record", "CartPole-v1", "--name", "x", "--workers", "0", "--steps", "5"]
     assert main([*call, "-o", "sutton_barto_reward=true", "-o", "render_mode=rgb_array"]) == 0
     assert main([*call, "-o", "sutton"]) == 2
     assert "-o sutton is not NAME=VALUE" in capsys.readouterr().err
@@ -35,7 +35,7 @@ def test_options_of_the_environment_are_json_or_text(capsys: Capture) -> None:
     ("arguments", "words"),
     [
         (CALL, "--episodes N or --steps N"),
-        (["record", "Cart-v9", "--out", "x", "--steps", "5"], "MODULE:ID"),
+        (["record", "Cart-v9", "--name", "x", "--steps", "5"], "MODULE:ID"),
         ([*CALL, "--steps", "5", "--policy", "mycode"], "MODULE:FUNCTION"),
         ([*CALL, "--steps", "0"], "--steps is 0"),
     ],

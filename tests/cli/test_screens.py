@@ -290,7 +290,7 @@ def test_every_help_has_an_example_and_plain_words(capsys: Capture) -> None:
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 120])
 @pytest.mark.parametrize(
-    "call", ["info no-such-dataset-of-any-family", "preprocess demo/pong --fn mycode:f --out x"]
+    "call", ["info no-such-dataset-of-any-family", "preprocess demo/pong --fn mycode:f --name x"]
 )
 def test_an_error_is_broken_between_words(call: str, columns: int, config: Config) -> None:
     screen = in_terminal(call.split(), columns=columns, RLDS_HOME=str(config.root))

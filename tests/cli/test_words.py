@@ -16,7 +16,7 @@ from tests.support.origin import closed_port_url
 Capture = pytest.CaptureFixture[str]
 MAZE = "d4rl/maze2d-open-v0"
 POLICY = "def act(batch):\n    return batch['observation'][:, :1] * float('nan')\n"
-PENDULUM = ["record", "Pendulum-v1", "--out", "x", "--episodes", "2", "--policy", "far:act"]
+PENDULUM = ["record", "Pendulum-v1", "--name", "x", "--episodes", "2", "--policy", "far:act"]
 
 
 def refused(call: Callable[[], object]) -> str:

@@ -85,7 +85,7 @@ WORDS = [
     Wrong("convert", 2, "needs ID and --layout"),
     Wrong("convert demo/iris", 2, "needs --layout ted|compact. Example: rlds convert"),
     Wrong(
-        "preprocess demo/iris --out x",
+        "preprocess demo/iris --name x",
         2,
         "or a transform such as --cast float32. Example:",
     ),
@@ -107,7 +107,7 @@ WORDS = [
     Wrong("list --json=yes", 2, "'--json' does not take a value"),
     Wrong("list --family nosuch", 2, "atari_dqn, d4rl, demo, minari, openml"),
     Wrong("list --family ''", 2, "atari_dqn, d4rl"),
-    Wrong("list --filter 'nosuch>1'", 2, "size, download, disk, steps, episodes, with"),
+    Wrong("list --filter 'nosuch>1'", 2, "size, download, disk, transitions, trajectories, with"),
     Wrong("list --filter 'size>big'", 2, "such as 'size>1GB'"),
     Wrong("list --sort nosuch", 2, "expected one of id, family, state, audit"),
     Wrong("list -n 0", 2, "--num is 0; expected 1 or more"),
@@ -143,28 +143,28 @@ WORDS = [
     Wrong("delete demo/iris", 2, "--yes"),
     Wrong("prune nowhere", 2, "'nowhere' does not exist"),
     Wrong("prune --older-than -1", 2, "--older-than is -1; expected a number of days, 0 or more"),
-    Wrong("preprocess demo/iris --out x --cast int64", 2, "--cast is 'int64'"),
-    Wrong("preprocess demo/iris --out x --n-step 3", 2, "--n-step needs --gamma, the discount"),
+    Wrong("preprocess demo/iris --name x --cast int64", 2, "--cast is 'int64'"),
+    Wrong("preprocess demo/iris --name x --n-step 3", 2, "--n-step needs --gamma, the discount"),
     Wrong(
-        "preprocess demo/iris --out x --n-step 0 --gamma 1", 2, "--n-step is 0; expected 1 or more"
+        "preprocess demo/iris --name x --n-step 0 --gamma 1", 2, "--n-step is 0; expected 1 or more"
     ),
-    Wrong("preprocess demo/iris --out x --max-trajectories 0", 2, "--max-trajectories is 0;"),
-    Wrong("preprocess demo/iris --out x --cast float32 --fn a:b", 2, "--fn and --cast"),
+    Wrong("preprocess demo/iris --name x --max-trajectories 0", 2, "--max-trajectories is 0;"),
+    Wrong("preprocess demo/iris --name x --cast float32 --fn a:b", 2, "--fn and --cast"),
     *(
-        Wrong(f"preprocess demo/pong --out x --n-step 3 --gamma 1 {option}", 2, words)
+        Wrong(f"preprocess demo/pong --name x --n-step 3 --gamma 1 {option}", 2, words)
         for option, words in (
-            ("--num-frames 7", "--returns-to-go and --n-step need whole trajectories"),
-            ("--num-frames 7", "--max-trajectories"),
+            ("--num 7", "--returns-to-go and --n-step need whole trajectories"),
+            ("--num 7", "--max-trajectories"),
             ("--per transition", "need --per chunk, the default, since"),
             ("--normalize nope", "--normalise: demo/pong has no column nope"),
             ("--cast action=bool", "--cast: action has the number"),
             ("--cast action=bool", "It was found in rows 0 to 961"),
         )
     ),
-    Wrong("preprocess --n-step 3", 2, "--n-step needs ID, --fn and --out, too"),
-    Wrong("record CartPole-v1 --out x --steps 5 --check-actions foo", 2, "'--check-actions'"),
-    Wrong("record CartPole-v1 --out x --episodes 0", 2, "--episodes is 0; expected 1 or more"),
-    Wrong("record CartPole-v1 --out x", 2, "--episodes N or --steps N"),
+    Wrong("preprocess --n-step 3", 2, "--n-step needs ID, --fn and --name, too"),
+    Wrong("record CartPole-v1 --name x --steps 5 --check-actions foo", 2, "'--check-actions'"),
+    Wrong("record CartPole-v1 --name x --episodes 0", 2, "--episodes is 0; expected 1 or more"),
+    Wrong("record CartPole-v1 --name x", 2, "--episodes N or --steps N"),
     Wrong("convert demo/iris --layout TED", 2, "Expected one of: ted, compact"),
 ]
 IDS = [
@@ -177,7 +177,7 @@ IDS = [
     Wrong("path 'demo/*'", 2, A_GLOB),
     Wrong("info 'hopper-*'", 2, A_GLOB),
     Wrong("convert 'demo/ir[i]s' --layout ted", 2, A_GLOB),
-    Wrong(f"preprocess 'demo/?' --out x {FUNCTION}", 3, "See: rlds list --installed"),
+    Wrong(f"preprocess 'demo/?' --name x {FUNCTION}", 3, "See: rlds list --installed"),
     Wrong("info d4rl", 3, "rlds list 'd4rl/*'"),
     Wrong("download minari", 3, "rlds list 'minari/*'"),
     Wrong("info nosuch", 3, "See: rlds list"),
@@ -195,7 +195,7 @@ IDS = [
     Wrong("download 'zz*' 'yy*'", 3, "2. No known dataset matches 'yy*'"),
 ]
 FUNCTIONS = [
-    Wrong(f"preprocess demo/iris --fn {fn} --out x --workers 0", code, words)
+    Wrong(f"preprocess demo/iris --fn {fn} --name x --workers 0", code, words)
     for fn, code, words in (
         ("wrong_functions", 2, "is not MODULE:FUNCTION, such as"),
         ("nosuchmodule:f", 2, "there is no module nosuchmodule in"),
@@ -208,18 +208,18 @@ FUNCTIONS = [
     )
 ]
 FUNCTIONS += [
-    Wrong(f"preprocess demo/iris --out '' {FUNCTION}", 2, AN_ID),
-    Wrong(f"preprocess demo/iris --out ../x {FUNCTION}", 2, AN_ID),
+    Wrong(f"preprocess demo/iris --name '' {FUNCTION}", 2, AN_ID),
+    Wrong(f"preprocess demo/iris --name ../x {FUNCTION}", 2, AN_ID),
     Wrong(
-        f"preprocess demo/pong --out same {FUNCTION}",
+        f"preprocess demo/pong --name same {FUNCTION}",
         2,
         "or delete it first: rlds delete derived/same",
     ),
-    Wrong(f"preprocess demo/iris --out x {FUNCTION} --per row", 2, "'chunk', 'trajectory'"),
+    Wrong(f"preprocess demo/iris --name x {FUNCTION} --per row", 2, "'chunk', 'trajectory'"),
     Wrong("audit --show -1", 2, "greater than or equal to 0"),
-    Wrong("preprocess demo/iris --fn json:dumps --out x --workers -1", 2, "expected 0 or more"),
-    Wrong(f"preprocess demo/iris --out x {FUNCTION} --num-frames 0", 2, "expected 1 or more"),
-    Wrong(f"preprocess d4rl/pen-human-v0 --out x {FUNCTION}", 3, "Run: rlds download"),
+    Wrong("preprocess demo/iris --fn json:dumps --name x --workers -1", 2, "expected 0 or more"),
+    Wrong(f"preprocess demo/iris --name x {FUNCTION} --num 0", 2, "expected 1 or more"),
+    Wrong(f"preprocess d4rl/pen-human-v0 --name x {FUNCTION}", 3, "Run: rlds download"),
 ]
 ROOTS = [
     Wrong("list --root ''", 2, "The cache root is empty text. Pass a folder as --root"),
@@ -350,7 +350,7 @@ INSTALLED = [
     Wrong(
         "repair derived/same --json",
         9,
-        "rlds delete derived/same, then rlds preprocess demo/iris --out same --fn "
+        "rlds delete derived/same, then rlds preprocess demo/iris --name same --fn "
         "wrong_functions:same",
         data.gone(f"{SAME}/done.memmap"),
     ),
@@ -361,7 +361,7 @@ INSTALLED = [
         "Run: rlds repair demo/pong",
         data.flipped(f"{PONG}/frames/observation.zst", 100),
     ),
-    Wrong(f"preprocess demo/iris --out x {FUNCTION}", 4, AGAIN, data.gone(f"{IRIS}/done.memmap")),
+    Wrong(f"preprocess demo/iris --name x {FUNCTION}", 4, AGAIN, data.gone(f"{IRIS}/done.memmap")),
     Wrong(
         "verify --json",
         4,
@@ -499,7 +499,6 @@ def test_a_wrong_call_in_python_raises_the_documented_error(place: Path) -> None
     rlds, opened = datasets_cli, partial(datasets_cli.ExperienceReplay, batch_size=4)
     usage: list[tuple[str, Callable[[], Any]]] = [
         ("ted, compact", lambda: rlds.download("demo/iris", layout="x")),
-        ("force=True", lambda: rlds.download("demo/iris", source=place / "sources/empty")),
         (AN_ID, lambda: rlds.download("demo/../x")),
         ("0 or more", lambda: rlds.download("openml/61", num_workers=-1)),
         ("atari_dqn", lambda: rlds.list_datasets(family="x")),

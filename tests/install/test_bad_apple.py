@@ -132,7 +132,7 @@ def test_path_says_where_it_is_and_that_it_is_damaged(
 def test_what_needs_its_rows_refuses_it(apple: str, capsys: Capture) -> None:
     run(capsys, "convert", apple, "--layout", "compact", code=4)
     run(capsys, "download", apple, code=4)
-    run(capsys, "preprocess", apple, "--fn", "os:getcwd", "--out", "x", code=4)
+    run(capsys, "preprocess", apple, "--fn", "os:getcwd", "--name", "x", code=4)
     with pytest.raises(DamagedDataset):
         datasets_cli.open_dataset(apple)
 
@@ -182,8 +182,8 @@ def test_a_manifest_of_another_id_is_damage_to_every_command(
     for arguments in (
         ["convert", stranger, "--layout", "compact"],
         ["download", stranger],
-        ["preprocess", stranger, "--fn", "os:getcwd", "--out", "x"],
-        ["preprocess", stranger, "--fn", "os:getcwd", "--out", "x", "--dry-run"],
+        ["preprocess", stranger, "--fn", "os:getcwd", "--name", "x"],
+        ["preprocess", stranger, "--fn", "os:getcwd", "--name", "x", "--dry-run"],
     ):
         assert OTHER in run(capsys, *arguments, code=4)[1]
 

@@ -126,7 +126,7 @@ def test_a_disk_that_cannot_fallocate_and_tells_no_size_takes_the_same_files(
     config: Config, disks: Disks, tmp_path: Path
 ) -> None:
     calls = [f"download {IRIS}", f"convert {IRIS} --layout compact", "download demo/pong"]
-    calls += [f"preprocess {IRIS} --n-step 2 --gamma 0.9 --out two", "verify --deep"]
+    calls += [f"preprocess {IRIS} --n-step 2 --gamma 0.9 --name two", "verify --deep"]
     disks.put(tmp_path / "odd", kind="ramfs")
     for call in calls:
         assert main([*shlex.split(call), "-q"]) == 0
@@ -205,7 +205,7 @@ def test_all_of_a_dataset_is_brought_to_the_disk_before_it_has_its_name(
         "download demo/pong",
         "download demo/iris --force",
         "convert demo/iris --layout compact",
-        "preprocess demo/iris --n-step 2 --gamma 0.9 --out derived",
+        "preprocess demo/iris --n-step 2 --gamma 0.9 --name derived",
     ],
 )
 def test_a_disk_that_fills_while_rows_are_written_ends_with_7_and_its_older_data(

@@ -66,7 +66,7 @@ def test_every_json_has_the_state_and_what_is_made_of_it_inherits_it(
     checked: str, door: str, config: Config, module: str, capsys: Capture
 ) -> None:
     check(config, door, checked)
-    out = ["--fn", f"{module}:same", "--out", "same", "--workers", "0"]
+    out = ["--fn", f"{module}:same", "--name", "same", "--workers", "0"]
     found = {
         "download": printed(capsys, "download", door)["datasets"][0],
         "path": printed(capsys, "path", door),
@@ -183,7 +183,7 @@ def test_a_script_is_told_on_its_own_line(door: str, tmp_path: Path) -> None:
 
 
 def test_the_command_line_has_one_note(door: str, module: str, tmp_path: Path) -> None:
-    arguments = ["--fn", f"{module}:same", "--out", "same", "--workers", "0"]
+    arguments = ["--fn", f"{module}:same", "--name", "same", "--workers", "0"]
     done = preloaded("-m", "datasets_cli", "preprocess", door, *arguments, folder=tmp_path)
     assert done.returncode == 0
     notes = [line for line in done.stderr.splitlines() if "unverified" in line]
@@ -196,7 +196,7 @@ def test_a_warning_that_the_user_makes_an_error_is_ours_on_the_command_line(
 ) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", UnverifiedDataset)
-        code = main(["preprocess", door, "--fn", f"{module}:same", "--out", "o", "--workers", "0"])
+        code = main(["preprocess", door, "--fn", f"{module}:same", "--name", "o", "--workers", "0"])
     assert code == 1
     assert "rlds: derived/o is unverified" in capsys.readouterr().err
 

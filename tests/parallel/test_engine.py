@@ -62,7 +62,7 @@ def test_the_command_line_passes_the_engine_on(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 0.3)
     (tmp_path / "same_rows.py").write_text("def same(batch):\n    return batch\n")
-    call = ["preprocess", door, "--fn", "same_rows:same", "--out", "x", "--engine", "dask"]
+    call = ["preprocess", door, "--fn", "same_rows:same", "--name", "x", "--engine", "dask"]
     assert main([*call, "--address", "tcp://127.0.0.1:9"]) == 1
     assert "tcp://127.0.0.1:9" in capsys.readouterr().err
     assert main(call) == 2

@@ -146,7 +146,7 @@ def test_a_bad_function_of_the_command_has_its_exit_code_and_leaves_what_was_the
 ) -> None:
     (tmp_path / "bad_functions.py").write_text(FUNCTIONS)
     before = listing(config.root / "datasets")
-    call = ["preprocess", door, "--out", "out", "--workers", "0", "--chunksize", "1", "-q", "--fn"]
+    call = ["preprocess", door, "--name", "out", "--workers", "0", "--chunksize", "1", "-q", "--fn"]
 
     def run(name: str) -> tuple[int, str]:
         return Forked(lambda: main([*call, f"bad_functions:{name}"]), tmp_path).finish()

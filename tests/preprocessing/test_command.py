@@ -12,7 +12,7 @@ from datasets_cli.store.manifest import Manifest
 PARENT = {"id": "d4rl/x-v0", "content": "0"}
 FUNCTION = {"name": "my.code.half", "digest": "0"}
 VIEW = {"view": "ending_before.filter"}
-MADE = "rlds preprocess d4rl/x-v0 --out y"
+MADE = "rlds preprocess d4rl/x-v0 --name y"
 
 
 def derived(function: Any = FUNCTION, **parent: Any) -> Manifest:
@@ -35,21 +35,21 @@ def derived(function: Any = FUNCTION, **parent: Any) -> Manifest:
     [
         (
             derived(),
-            f"{MADE} --fn my.code:half --seed 7 --num-frames 3 --per transition --chunksize 2",
+            f"{MADE} --fn my.code:half --seed 7 --num 3 --per transition --chunksize 2",
         ),
         (
             derived(**VIEW, where="return > 3"),
-            f"{MADE} --fn my.code:half --where 'return > 3' --seed 7 --num-frames 3 "
+            f"{MADE} --fn my.code:half --where 'return > 3' --seed 7 --num 3 "
             "--per transition --chunksize 2",
         ),
         (
             derived({**FUNCTION, "pipeline": {"n_step": 2, "normalise": True, "cast": ["a", "b"]}}),
-            f"{MADE} --n-step 2 --normalise --cast a --cast b --seed 7 --num-frames 3 "
+            f"{MADE} --n-step 2 --normalise --cast a --cast b --seed 7 --num 3 "
             "--per transition --chunksize 2",
         ),
         (
             derived(layout="compact"),
-            f"{MADE} --fn my.code:half --seed 7 --num-frames 3 --per transition --chunksize 2 "
+            f"{MADE} --fn my.code:half --seed 7 --num 3 --per transition --chunksize 2 "
             "--layout ted",
         ),
         (derived(**VIEW), ""),

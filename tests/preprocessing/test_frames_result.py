@@ -129,7 +129,7 @@ def test_successors_that_are_not_the_next_frames_are_refused_before_the_first_wr
         preprocess(pong, blind, tmp_path / "out", num_workers=0)
     assert {*tmp_path.iterdir()} == before
     assert made(pong, blind, tmp_path / "out", layout="ted").layout == "ted"
-    call = ["preprocess", "demo/pong", "--n-step", "3", "--gamma", "0.9", "--out", "three"]
+    call = ["preprocess", "demo/pong", "--n-step", "3", "--gamma", "0.9", "--name", "three"]
     assert main(call) == 2
     assert "--layout ted" in capsys.readouterr().err and main([*call, "--layout", "ted"]) == 0
 
@@ -198,7 +198,7 @@ def test_a_step_whose_layout_changed_is_due(pong: Path, tmp_path: Path) -> None:
 def test_a_dry_run_says_how_large_the_result_becomes(
     pong: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call = ["--json", "preprocess", "demo/pong", "--crop", "80x80", "--out", "x", "--dry-run"]
+    call = ["--json", "preprocess", "demo/pong", "--crop", "80x80", "--name", "x", "--dry-run"]
     sizes = {}
     for layout in ("compact", "ted"):
         assert main([*call, "--layout", layout]) == 0

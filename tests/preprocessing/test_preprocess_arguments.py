@@ -177,7 +177,7 @@ def test_an_error_in_a_pool_is_told_as_anywhere(replay: ExperienceReplay, tmp_pa
 def test_a_function_without_its_flag_is_named_with_it(
     door: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for rest in ([], ["--cast", "float32", "--out", "x"]):
+    for rest in ([], ["--cast", "float32", "--name", "x"]):
         assert main(["--json", "preprocess", door, "mycode:scale", *rest]) == 2
         error = json.loads(capsys.readouterr().err)["error"]
         assert (error["argument"], error["found"]) == ("fn", "mycode:scale")

@@ -81,7 +81,7 @@ def here(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def out(config: Config) -> Path:
-    """The folder that ``rlds preprocess --out out`` makes."""
+    """The folder that ``rlds preprocess --name out`` makes."""
     return CacheRoot(config.root).dataset("derived/out")
 
 
@@ -109,7 +109,7 @@ def forked(here: Path, arguments: list[str], **environment: str) -> Forked:
 
 def command(door: str, function: str = "same", workers: int = 0) -> list[str]:
     fn = f"functions:{function}"
-    return ["preprocess", door, "--fn", fn, "--out", "out", "--workers", str(workers)]
+    return ["preprocess", door, "--fn", fn, "--name", "out", "--workers", str(workers)]
 
 
 def assert_whole(folder: Path, door: str) -> None:

@@ -120,7 +120,7 @@ def test_what_was_killed_is_finished_by_the_command_alone(
     """A conversion and a run, each ended by a signal that no handler sees."""
     assert main(["download", "demo/iris", "-q"]) == 0
     (here / "functions_that_die.py").write_text(FUNCTION)
-    call = ["preprocess", "demo/iris", "--fn", "functions_that_die:dies_once", "--out", "x"]
+    call = ["preprocess", "demo/iris", "--fn", "functions_that_die:dies_once", "--name", "x"]
     call += ["--per", "transition", "--workers", "0"]
     with Origin() as origin:
         origin.put(f"datasets/offline_rl/maze2d/{FILENAME}", DOOR.read_bytes())

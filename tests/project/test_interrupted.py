@@ -37,7 +37,7 @@ def call(
     """A call that failed in the middle."""
     monkeypatch.setattr(origin, "rows_per_block", lambda row_bytes: 50)
     (here / f"{module}.py").write_text(GATED)
-    call = ["preprocess", "demo/iris", "--fn", f"{module}:gated", "--out", "x", "--workers", "0"]
+    call = ["preprocess", "demo/iris", "--fn", f"{module}:gated", "--name", "x", "--workers", "0"]
     call += ["--per", "transition", "--seed", "3"]
     assert main(call) == 1
     assert len(runs_to(dest)) == 1
@@ -65,7 +65,7 @@ def test_a_step_continues_an_interrupted_run_to_its_result(
     call: list[str], here: Path, module: str
 ) -> None:
     (here / "rlds.toml").write_text(
-        f'[[preprocess]]\ninput = "demo/iris"\nfn = "{module}:gated"\nout = "x"\n'
+        f'[[preprocess]]\ninput = "demo/iris"\nfn = "{module}:gated"\nname = "x"\n'
         'per = "transition"\nseed = 3\n'
     )
     (task,) = plan_preprocess().tasks

@@ -21,7 +21,7 @@ cast = "float32"
 where = "number < 100"
 max_trajectories = 7
 seed = 3
-out = "small"
+name = "small"
 """
 
 
@@ -39,12 +39,12 @@ def test_save_writes_plain_keys_and_the_plan_makes_them(
     installed: list[str], here: Path, capsys: Capture
 ) -> None:
     flags = ["--cast", "float16", "--rename", "observation=x", "--rename", "action=y"]
-    call = [*flags, "--where", "number < 9", "--out", "{name}-small", "--workers", "0", "--save"]
+    call = [*flags, "--where", "number < 9", "--name", "{name}-small", "--workers", "0", "--save"]
     assert main(["preprocess", "demo/iris", *call]) == 0
     assert tomllib.loads((here / "rlds.toml").read_text())["preprocess"] == [
         {
             "input": "demo/iris",
-            "out": "{name}-small",
+            "name": "{name}-small",
             "where": "number < 9",
             "cast": "float16",
             "rename": ["observation=x", "action=y"],
@@ -99,7 +99,7 @@ def test_a_condition_that_cannot_be_is_told_by_the_plan(
     ("line", "message"),
     [
         ('fn = "m:f"', "fn and cast exclude each other"),
-        ("cats = 3", "there is no key cats; expected input, fn, out"),
+        ("cats = 3", "there is no key cats; expected input, fn, name"),
         ("select = 3", "select is 3; expected names, none empty, each once"),
         ("n_step = 3", "n_step needs gamma"),
         ("where = 3", "where is 3; expected text"),
@@ -110,7 +110,7 @@ def test_a_condition_that_cannot_be_is_told_by_the_plan(
 def test_a_table_that_is_wrong_is_named(
     here: Path, line: str, message: str, capsys: Capture
 ) -> None:
-    plain = '[[preprocess]]\ninput = "demo/iris"\nout = "x"\ncast = "float32"\n'
+    plain = '[[preprocess]]\ninput = "demo/iris"\nname = "x"\ncast = "float32"\n'
     (here / "rlds.toml").write_text(plain + line)
     assert main(["preprocess"]) == 2
     shown = capsys.readouterr().err
@@ -118,7 +118,7 @@ def test_a_table_that_is_wrong_is_named(
 
 
 def test_a_step_is_a_pipeline_or_a_function(here: Path) -> None:
-    with refused(UsageError, argument="fn", found=["input", "out"]):
-        PreprocessStep.of({"input": "a", "out": "b"})
+    with refused(UsageError, argument="fn", found=["input", "name"]):
+        PreprocessStep.of({"input": "a", "name": "b"})
     step = PreprocessStep("a", Pipeline(cast="float32"), "b")
     assert StepFile().add(step) and StepFile().read() == [step]

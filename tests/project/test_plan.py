@@ -28,7 +28,7 @@ def write_steps(here: Path, *steps: str) -> None:
 
 
 def step(module: str, input: str | list[str], out: str, name: str = "first", more: str = "") -> str:
-    return f'input = {json.dumps(input)}\nfn = "{module}:{name}"\nout = "{out}"\n{more}'
+    return f'input = {json.dumps(input)}\nfn = "{module}:{name}"\nname = "{out}"\n{more}'
 
 
 def states(capsys: Capture) -> dict[str, str]:
@@ -114,7 +114,7 @@ def test_a_module_that_a_functions_file_imports_decides_too_and_is_named(
         f"it was created with different settings: code of {helper.name} changed"
         in capsys.readouterr().out
     )
-    call = ["preprocess", "demo/iris", "--fn", f"{module}:first", "--out", "x", "--dry-run"]
+    call = ["preprocess", "demo/iris", "--fn", f"{module}:first", "--name", "x", "--dry-run"]
     assert main([*call, "--seed", "1"]) == 0
     shown = capsys.readouterr().out
     changes_shown = f"code of {helper.name} changed; the seed 0, now 1"
@@ -128,13 +128,13 @@ def test_a_module_that_a_functions_file_imports_decides_too_and_is_named(
 def test_the_data_of_the_input_decides_too(
     installed: list[str], module: str, here: Path, capsys: Capture
 ) -> None:
-    call = ["preprocess", "demo/iris", "--fn", f"{module}:second", "--out", "x", "--workers", "0"]
+    call = ["preprocess", "demo/iris", "--fn", f"{module}:second", "--name", "x", "--workers", "0"]
     assert main(call) == 0
     write_steps(here, step(module, "derived/x", "y"))
     assert prepare() == 0
     assert main(["delete", "derived/x", "--yes"]) == 0
     assert states(capsys) == {"y": "blocked"}
-    assert main([*call, "--num-frames", "100"]) == 0
+    assert main([*call, "--num", "100"]) == 0
     assert states(capsys) == {"y": "due"}
     assert prepare() == 0
     assert len(open_dataset("derived/y")) == 100
@@ -207,7 +207,7 @@ def test_a_plain_glob_matches_no_derived_dataset(
     installed: list[str], module: str, here: Path, capsys: Capture
 ) -> None:
     """Else the same call a second time would map the results, too."""
-    call = ["preprocess", "*iris*", "--fn", f"{module}:first", "--out", "{name}-x"]
+    call = ["preprocess", "*iris*", "--fn", f"{module}:first", "--name", "{name}-x"]
     assert main([*call, "--workers", "0"]) == main([*call, "--workers", "0"]) == 0
     assert main(["list", "--installed", "derived/*", "-q"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "derived/iris-x"
@@ -216,7 +216,7 @@ def test_a_plain_glob_matches_no_derived_dataset(
 def test_two_inputs_that_give_one_out_are_refused(
     installed: list[str], module: str, here: Path
 ) -> None:
-    with refused(UsageError, argument="out", id="derived/x"):
+    with refused(UsageError, argument="name", id="derived/x"):
         plan_preprocess(PreprocessStep("demo/*", f"{module}:first", "x"))
     write_steps(here, step(module, "demo/iris", "x"), step(module, "*human", "x"))
     with pytest.raises(UsageError, match=r"^Step 1 of .* and Step 2 of .*: derived/x would be"):
@@ -238,7 +238,7 @@ def test_what_the_text_does_not_tell_is_unknown_until_run(
 def test_a_call_takes_several_ids_and_its_result_is_not_replaced(
     installed: list[str], module: str, here: Path, capsys: Capture
 ) -> None:
-    call = ["preprocess", *installed, "--out", "{name}-x", "--workers", "0", "-q"]
+    call = ["preprocess", *installed, "--name", "{name}-x", "--workers", "0", "-q"]
     capsys.readouterr()
     assert main([*call, "--fn", f"{module}:first"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
@@ -292,7 +292,8 @@ def test_options_without_a_function_are_not_ignored(here: Path, capsys: Capture)
     assert main(["preprocess", "--seed", "3", "--save"]) == 2
     shown = capsys.readouterr().err
     assert (
-        "--seed and --save need ID, --fn and --out, too; transforms such as --cast float32" in shown
+        "--seed and --save need ID, --fn and --name, too; transforms such as --cast float32"
+        in shown
     )
 
 

@@ -36,7 +36,7 @@ def test_it_is_the_sum_of_the_rewards_that_follow(
     monkeypatch.setattr(origin, "rows_per_block", lambda row_bytes: 100)
     (here / "togo_functions.py").write_text(FUNCTION)
     assert main(["download", f"demo/{name}", "--layout", layout, "-q"]) == 0
-    call = ["preprocess", f"demo/{name}", "--fn", "togo_functions:return_to_go", "--out", "togo"]
+    call = ["preprocess", f"demo/{name}", "--fn", "togo_functions:return_to_go", "--name", "togo"]
     assert main([*call, "--workers", "0"]) == 0
     rows = open_dataset(f"demo/{name}")
     rewards = np.asarray(rows.column(("next", "reward")), np.float64)
@@ -56,7 +56,7 @@ def test_it_is_the_return_of_each_episode_in_the_file(
     (here / "togo_functions.py").write_text(FUNCTION)
     assert main(["download", "demo/door-minari", "-q"]) == 0
     call = ["preprocess", "demo/door-minari", "--fn", "togo_functions:return_to_go"]
-    assert main([*call, "--out", "togo", "--workers", "0"]) == 0
+    assert main([*call, "--name", "togo", "--workers", "0"]) == 0
     path = DEMO_DATA / "minari" / "D4RL" / "door" / "human-v2" / "data" / "main_data.hdf5"
     with h5py.File(path) as file:
         episodes = sorted(file.values(), key=lambda group: group.attrs["id"])

@@ -24,24 +24,24 @@ HOSTILE = {
     "preprocess = [1]\n": "write [[preprocess]] above each step",
     "[preprocess]\ninput = 'a'\n": "write [[preprocess]] above each step",
     "[other]\n": "expected only tables [[preprocess]] and [data.NAME]",
-    "[[preprocess]]\n": "input and fn and out is missing; expected at least input, fn and out",
-    "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nworkers=4\n": "no key workers; expected input",
-    "[[preprocess]]\ninput=1\nfn='m:f'\nout='x'\n": "input is 1; expected ids",
-    "[[preprocess]]\ninput=[]\nfn='m:f'\nout='x'\n": "expected ids or globs, at least one",
-    "[[preprocess]]\ninput=['a', 1]\nfn='m:f'\nout='x'\n": "expected ids or globs, at least one",
-    "[[preprocess]]\ninput='a'\nfn='m'\nout='x'\n": "is not MODULE:FUNCTION, such as",
-    "[[preprocess]]\ninput='a'\nfn='../m:f'\nout='x'\n": "is not MODULE:FUNCTION, such as",
-    "[[preprocess]]\ninput='a'\nfn=['m:f']\nout='x'\n": "fn is ['m:f']; expected text",
-    "[[preprocess]]\ninput='a'\nfn='m:f'\nout='../x'\n": "Expected family/name",
-    "[[preprocess]]\ninput='a'\nfn='m:f'\nout='{id}'\n": "has braces. Expected none, or {name}",
-    "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nseed=true\n": "expected a whole number",
-    "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nseed=-1\n": "expected 0 or more",
-    "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nchunksize=-1\n": "expected 0 or more",
-    "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nnum_frames=1.5\n": "expected a whole number",
-    "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nper='row'\n": '"trajectory" or "transition"',
-    "[[preprocess]]\ninput='nothing'\nfn='m:f'\nout='x'\n": "nothing is not a known dataset",
-    "[[preprocess]]\ninput='no-*'\nfn='m:f'\nout='x'\n": "To install published ones: rlds",
-    "[[preprocess]]\ninput='derived/x'\nfn='m:f'\nout='x'\n": "Change the input or the out",
+    "[[preprocess]]\n": "input and fn and name is missing; expected at least input, fn and name",
+    "[[preprocess]]\ninput='a'\nfn='m:f'\nname='x'\nworkers=4\n": "no key workers; expected input",
+    "[[preprocess]]\ninput=1\nfn='m:f'\nname='x'\n": "input is 1; expected ids",
+    "[[preprocess]]\ninput=[]\nfn='m:f'\nname='x'\n": "expected ids or globs, at least one",
+    "[[preprocess]]\ninput=['a', 1]\nfn='m:f'\nname='x'\n": "expected ids or globs, at least one",
+    "[[preprocess]]\ninput='a'\nfn='m'\nname='x'\n": "is not MODULE:FUNCTION, such as",
+    "[[preprocess]]\ninput='a'\nfn='../m:f'\nname='x'\n": "is not MODULE:FUNCTION, such as",
+    "[[preprocess]]\ninput='a'\nfn=['m:f']\nname='x'\n": "fn is ['m:f']; expected text",
+    "[[preprocess]]\ninput='a'\nfn='m:f'\nname='../x'\n": "Expected family/name",
+    "[[preprocess]]\ninput='a'\nfn='m:f'\nname='{id}'\n": "has braces. Expected none, or {name}",
+    "[[preprocess]]\ninput='a'\nfn='m:f'\nname='x'\nseed=true\n": "expected a whole number",
+    "[[preprocess]]\ninput='a'\nfn='m:f'\nname='x'\nseed=-1\n": "expected 0 or more",
+    "[[preprocess]]\ninput='a'\nfn='m:f'\nname='x'\nchunksize=-1\n": "expected 0 or more",
+    "[[preprocess]]\ninput='a'\nfn='m:f'\nname='x'\nnum_frames=1.5\n": "expected a whole number",
+    "[[preprocess]]\ninput='a'\nfn='m:f'\nname='x'\nper='row'\n": '"trajectory" or "transition"',
+    "[[preprocess]]\ninput='nothing'\nfn='m:f'\nname='x'\n": "nothing is not a known dataset",
+    "[[preprocess]]\ninput='no-*'\nfn='m:f'\nname='x'\n": "To install published ones: rlds",
+    "[[preprocess]]\ninput='derived/x'\nfn='m:f'\nname='x'\n": "Change the input or the name",
 }
 
 
@@ -80,7 +80,7 @@ def test_a_file_behind_a_link_is_read(here: Path) -> None:
 
 def test_a_file_that_is_no_text_is_refused(here: Path) -> None:
     (here / "rlds.toml").write_bytes(b"\xff")
-    with pytest.raises(UsageError, match=r"cannot be read .* move it away"):
+    with pytest.raises(UsageError, match=r"cannot be read: .* move it away"):
         StepFile(here).read()
     assert StepFile(here.parent).read() is None
 
@@ -88,7 +88,7 @@ def test_a_file_that_is_no_text_is_refused(here: Path) -> None:
 def test_every_argument_of_a_step_is_read(here: Path) -> None:
     path = here / "rlds.toml"
     path.write_text(
-        '[[preprocess]]\ninput = ["a", "b-*"]\nfn = "m.n:f"\nout = "{name}-x"\n'
+        '[[preprocess]]\ninput = ["a", "b-*"]\nfn = "m.n:f"\nname = "{name}-x"\n'
         'per = "transition"\nchunksize = 5\nnum_frames = 7\nseed = 3\n'
     )
     expected = PreprocessStep(
@@ -99,7 +99,7 @@ def test_every_argument_of_a_step_is_read(here: Path) -> None:
 
 @pytest.mark.parametrize("before", ["", "# mine\n", "# mine", "# a\n[[preprocess]] # b\n%s\n"])
 def test_a_saved_step_is_appended_and_all_else_stays(here: Path, before: str) -> None:
-    other = "input = 'demo/door-human' # c\nfn='m:f'\nout='other'"
+    other = "input = 'demo/door-human' # c\nfn='m:f'\nname='other'"
     text = before.replace("%s", other)
     path = here / "rlds.toml"
     path.write_text(text)
@@ -108,7 +108,7 @@ def test_a_saved_step_is_appended_and_all_else_stays(here: Path, before: str) ->
     assert tomllib.loads(path.read_text())["preprocess"][-1] == {
         "input": ["a'b", 'ü"d\\'],
         "fn": "m:f",
-        "out": "{name}-x",
+        "name": "{name}-x",
         "chunksize": 4,
     }
     assert len(StepFile().read() or []) == 1 + ("%s" in before)
@@ -124,7 +124,7 @@ def test_an_equal_step_is_not_written_twice(here: Path) -> None:
 def test_another_step_with_the_same_out_is_refused(here: Path) -> None:
     StepFile().add(STEP)
     text = (here / "rlds.toml").read_text()
-    with refused(UsageError, argument="out", path=here / "rlds.toml"):
+    with refused(UsageError, argument="name", path=here / "rlds.toml"):
         StepFile().add(PreprocessStep("demo/iris", "functions:second", "derived/x"))
     assert (here / "rlds.toml").read_text() == text
 
@@ -132,7 +132,7 @@ def test_another_step_with_the_same_out_is_refused(here: Path) -> None:
 def test_save_on_a_call_writes_its_step(
     installed: list[str], module: str, here: Path, capsys: Capture
 ) -> None:
-    call = ["--fn", f"{module}:first", "--out", "x", "--workers", "0", "--seed", "3", "--save"]
+    call = ["--fn", f"{module}:first", "--name", "x", "--workers", "0", "--seed", "3", "--save"]
     assert main(["preprocess", "iris", *call]) == 3, "it is openml/iris, which is not installed"
     assert not (here / "rlds.toml").exists()
     assert main(["preprocess", "demo/iris", *call]) == 0
@@ -142,6 +142,6 @@ def test_save_on_a_call_writes_its_step(
 
 
 def test_a_function_that_is_not_there_is_not_saved(installed: list[str], here: Path) -> None:
-    call = ["preprocess", "demo/iris", "--fn", "nothing_here:f", "--out", "x", "--save"]
+    call = ["preprocess", "demo/iris", "--fn", "nothing_here:f", "--name", "x", "--save"]
     assert main(call) == 2
     assert not (here / "rlds.toml").exists()

@@ -231,7 +231,7 @@ def test_one_that_cannot_be_read_does_not_stop_the_others(
 
 
 def test_what_a_step_makes_gets_tables_in_the_same_run(here: Config, tmp_path: Path) -> None:
-    step = '[[preprocess]]\ninput = "demo/iris"\ncast = "float32"\nout = "small"\n'
+    step = '[[preprocess]]\ninput = "demo/iris"\ncast = "float32"\nname = "small"\n'
     (tmp_path / "rlds.toml").write_text(step)
     results = datasets_cli.run_plan(datasets_cli.plan_preprocess(config=here), config=here)
     assert [each.id for each in results.datasets] == ["derived/small"]
@@ -239,7 +239,7 @@ def test_what_a_step_makes_gets_tables_in_the_same_run(here: Config, tmp_path: P
 
 
 def test_tables_go_with_what_a_changed_step_replaces(here: Config, tmp_path: Path) -> None:
-    step = '[[preprocess]]\ninput = "demo/iris"\ncast = "float32"\nout = "small"\n'
+    step = '[[preprocess]]\ninput = "demo/iris"\ncast = "float32"\nname = "small"\n'
     made = []
     for text in (step, step, step.replace("32", "16")):
         (tmp_path / "rlds.toml").write_text(text)

@@ -110,7 +110,7 @@ def test_a_terminal_gets_no_escape_sequence(
 
 def test_cards_of_derived_data_and_of_frames(config: Config, tmp_path: Path) -> None:
     datasets_cli.download("demo/pong", config=config)
-    assert main(["preprocess", "demo/pong", "--max-trajectories", "1", "--out", "p", "-q"]) == 0
+    assert main(["preprocess", "demo/pong", "--max-trajectories", "1", "--name", "p", "-q"]) == 0
     text = str(datasets_cli.dataset_card("derived/p", config=config))
     assert "Derived from demo/pong" in text and "by channel" in text
     assert "rlds download derived" not in text

@@ -36,7 +36,7 @@ def test_an_installed_dataset_is_cited_by_its_content(config: Config, door: str)
 def test_derived_data_are_cited_with_their_parents_and_the_papers(
     config: Config, door: str
 ) -> None:
-    assert main(["preprocess", door, "--cast", "float32", "--out", "small", "-q"]) == 0
+    assert main(["preprocess", door, "--cast", "float32", "--name", "small", "-q"]) == 0
     citation = datasets_cli.cite("derived/small", config=config)
     assert list(citation.entries) == ["derived/small", door, "fu2020d4rl"]
     assert f"Derived from {door}" in str(citation)

@@ -262,7 +262,7 @@ def test_of_more_rows_the_first_ones_are_compared(
     assert (difference.num_compared, difference.trajectory, difference.equal) == (25, None, False)
     assert difference.num_shared == (3, 3)
     assert main(["diff", "derived/b", "derived/a"]) == 10
-    assert "Only the first 25 rows of both are compared." in capsys.readouterr().out
+    assert "Only the first 25 transitions of both are compared." in capsys.readouterr().out
 
 
 def test_columns_of_one_dataset_or_of_another_type_are_named(config: Config) -> None:
@@ -331,7 +331,7 @@ def test_one_content_is_not_read(config: Config, capsys: pytest.CaptureFixture[s
     assert difference.equal and difference.num_compared is None
     assert difference.num_shared == (len(LENGTHS), len(LENGTHS))
     assert main(["diff", "a", "derived/a"]) == 0
-    assert "No row is read: both have one content." in capsys.readouterr().out
+    assert "Nothing is read: both have one content." in capsys.readouterr().out
 
 
 def test_wrong_ids_and_damage_are_told_by_exit_codes(

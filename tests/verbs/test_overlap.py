@@ -76,10 +76,13 @@ def test_planted_copies_are_counted_as_numpy_counts_them(
     make(IDS[0], one, lengths, config, layouts[0])
     make(IDS[1], other, others, config, layouts[1])
     (both,) = datasets_cli.find_overlap(IDS, config=config)
-    assert both.rows and both.trajectories and not both.left_out
-    counts = both.rows.counts, both.trajectories.counts
+    assert both.transitions and both.trajectories and not both.left_out
+    counts = both.transitions.counts, both.trajectories.counts
     assert counts == expected(one, lengths, other, others)
-    assert both.rows.examples[0] == (20, 40) and both.trajectories.examples == ((1, 2), (7, 4))
+    assert both.transitions.examples[0] == (20, 40) and both.trajectories.examples == (
+        (1, 2),
+        (7, 4),
+    )
     assert not list((tmp_path / "tmp").iterdir())
 
 
@@ -89,7 +92,7 @@ def test_the_sign_of_zero_counts_and_nan_is_itself(tmp_path: Path) -> None:
     for id, observation in zip(IDS, (values, -values), strict=True):
         make(id, {KEYS[0]: observation, KEYS[1]: zero, ("next", "reward"): zero}, [4], config)
     (both,) = datasets_cli.find_overlap(IDS, config=config)
-    assert both.rows and both.rows.counts == (0, 0)
+    assert both.transitions and both.transitions.counts == (0, 0)
     (same,) = datasets_cli.find_overlap([IDS[0], IDS[0], IDS[1]], config=config)
     assert same == both
 
@@ -100,8 +103,8 @@ def test_an_equal_digest_is_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for seed, id in enumerate(IDS):
         make(id, rows_of(np.random.default_rng(seed), 40), [20, 20], config)
     (both,) = datasets_cli.find_overlap(IDS, config=config)
-    assert both.rows and both.trajectories
-    assert both.rows.counts == both.trajectories.counts == (0, 0)
+    assert both.transitions and both.trajectories
+    assert both.transitions.counts == both.trajectories.counts == (0, 0)
 
 
 def test_other_columns_are_named_and_left_out(tmp_path: Path) -> None:
@@ -111,9 +114,9 @@ def test_other_columns_are_named_and_left_out(tmp_path: Path) -> None:
     for id, rows in zip((*IDS, "mine/third"), (one, narrow, floats), strict=True):
         make(id, rows, [40], config)
     apart, floating, _ = datasets_cli.find_overlap("mine/*", config=config)
-    assert (apart.columns, apart.left_out) == ((KEYS[1],), (KEYS[0],)) and apart.rows is None
+    assert (apart.columns, apart.left_out) == ((KEYS[1],), (KEYS[0],)) and apart.transitions is None
     assert (floating.columns, floating.left_out) == ((KEYS[0],), (KEYS[1],))
-    assert floating.rows and floating.rows.counts == (40, 40)
+    assert floating.transitions and floating.transitions.counts == (40, 40)
 
 
 def test_two_published_files_have_in_common_what_h5py_reads(tmp_path: Path) -> None:
@@ -127,8 +130,10 @@ def test_two_published_files_have_in_common_what_h5py_reads(tmp_path: Path) -> N
         packed.append([each.tobytes() for each in rows[is_row]])
     (both,) = datasets_cli.find_overlap(names, config=config)
     counts = tuple(sum(row in packed[1 - n] for row in packed[n]) for n in range(2))
-    assert both.rows and both.rows.totals == tuple(map(len, packed))
-    assert both.rows.counts == counts == (298, 298)  # all but the end, which v0 has otherwise
+    assert both.transitions and both.transitions.totals == tuple(map(len, packed))
+    assert (
+        both.transitions.counts == counts == (298, 298)
+    )  # all but the end, which v0 has otherwise
 
 
 def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
@@ -145,7 +150,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()
-        assert both.rows and both.rows.counts == (count, count)
+        assert both.transitions and both.transitions.counts == (count, count)
     assert peaks[1] < peaks[0] + (8 << 20) and peaks[1] < 40 << 20
 
 
@@ -172,5 +177,5 @@ def test_the_command_line_has_json(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["--root", str(tmp_path), "--json", "audit", *IDS, "--overlap"]) == 0
     (document,) = json.loads(capsys.readouterr().out)
     assert document["ids"] == [*IDS] and document["trajectories"]["counts"] == [1, 1]
-    assert document["rows"] == {"totals": [40, 40], "counts": [40, 40],
+    assert document["transitions"] == {"totals": [40, 40], "counts": [40, 40],
                                 "examples": [[n, n] for n in range(5)]}  # fmt: skip

@@ -276,7 +276,7 @@ def test_recorded_data_are_not_looked_for_at_a_publisher(config: Config, door: s
     [result] = caught.value.results
     assert str(result.error).endswith(
         f"recorded/mine: its manifest is for '{door}'. Record it again: rlds record, into "
-        "another --out until this one is deleted."
+        "another --name until this one is deleted."
     )
 
 

@@ -41,7 +41,7 @@ def test_titles_environments_tags_and_notes_are_searched(config: Config) -> None
 
 
 def test_installed_datasets_are_searched_too(config: Config, door: str, capsys: Capture) -> None:
-    assert main(["preprocess", door, "--max-trajectories", "1", "--out", "mine", "-q"]) == 0
+    assert main(["preprocess", door, "--max-trajectories", "1", "--name", "mine", "-q"]) == 0
     capsys.readouterr()
     assert ids("derived mine", config) == ["derived/mine"]
     assert main(["list", "--search", "derived mine"]) == 0
@@ -80,8 +80,8 @@ def test_filters_are_those_of_each_record(config: Config, door: str) -> None:
     assert listed("id~HOPPER", "family!=minari") == expected(
         lambda r: "hopper" in r.id and not r.id.startswith("minari/")
     )
-    assert listed("state=unverified") == [door] == listed("steps==1,495", "disk>0")
-    assert listed("steps<1k") == expected(lambda r: r.num_transitions in range(1000))
+    assert listed("state=unverified") == [door] == listed("transitions==1,495", "disk>0")
+    assert listed("transitions<1k") == expected(lambda r: r.num_transitions in range(1000))
 
 
 def test_lists_are_ordered_and_what_is_not_known_comes_last(config: Config) -> None:
@@ -114,7 +114,7 @@ def test_columns_without_room_are_named(
     monkeypatch.setenv("COLUMNS", "60")
     assert main(["list", "--search", "hopper"]) == 0
     out, err = capsys.readouterr()
-    assert "EPISODES" not in out and "EPISODES" in err
+    assert "TRAJECTORIES" not in out and "TRAJECTORIES" in err
 
 
 def test_wrong_filters_name_the_fields(config: Config, capsys: Capture) -> None:

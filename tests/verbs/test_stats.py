@@ -182,7 +182,7 @@ def test_what_is_sampled_and_left_out_is_said(
 ) -> None:
     monkeypatch.setattr(statistics, "SAMPLED_ROWS", 100)
     assert main(["stats", door]) == 0
-    assert "Q50 is of 100 sampled rows." in capsys.readouterr().out
+    assert "Q50 is of 100 sampled transitions." in capsys.readouterr().out
 
 
 def test_text_has_no_statistics_and_that_is_said(

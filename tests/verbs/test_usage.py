@@ -94,7 +94,7 @@ def test_what_a_size_counts_is_said_and_what_goes_is_what_du_counts(
 def test_what_does_nothing_again_says_so(
     config: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record = ["record", "CartPole-v1", "--episodes", "1", "--out", "x", "--workers", "0"]
+    record = ["record", "CartPole-v1", "--episodes", "1", "--name", "x", "--workers", "0"]
     calls = [record, ["convert", "recorded/x", "--layout", "ted"], ["download", "demo/iris"]]
     told = ["x is up to date: the same call", "x is up to date: it has the layout", "iris is inst"]
     for call, words in zip(calls, told, strict=True):
@@ -107,7 +107,7 @@ def test_own_data_have_no_unknown_download_and_their_parents_citation(
     config: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["demo", "--keep"]) == 0
-    assert main(["preprocess", "demo/door-human", "--cast", "float32", "--out", "x"]) == 0
+    assert main(["preprocess", "demo/door-human", "--cast", "float32", "--name", "x"]) == 0
     capsys.readouterr()
     assert main(["info", "derived/x"]) == 0
     out = capsys.readouterr().out

@@ -140,7 +140,7 @@ class RecordCall(ProgressOptions, RootOptions, Recording):
     """The arguments of ``record``.
 
     Args:
-        out: the name of the dataset.
+        name: the name of the dataset, ``recorded/NAME``.
         policy: ``"random"``, ``"module:function"`` or a function. The function gets a TensorDict
             ``[n]`` with the ``observation`` of each environment, and returns one with ``action``,
             or the actions.
@@ -152,7 +152,7 @@ class RecordCall(ProgressOptions, RootOptions, Recording):
             actions were out of bounds; ``"strict"`` rejects those as well; False checks nothing.
     """
 
-    out: str = field(
+    name: str = field(
         metadata={
             **{"metavar": "NAME", "complete": "recorded_names"},
             "help": "Name of the dataset, recorded/NAME.",

@@ -180,14 +180,14 @@ def _earlier_recordings(older: Manifest, environment: dict[str, str]) -> list[di
             id=older.id,
             argument="append",
             found=differing,
-            advice=f"Choose another {argument('out')}.",
+            advice=f"Choose another {argument('name')}.",
         )
     if older.texts:
         raise Unsupported(
             f"Episodes cannot be added to {older.id}, because it contains text.",
             id=older.id,
             argument="append",
-            advice=f"Record with another {argument('out')}, and sample both as a Mixture.",
+            advice=f"Record with another {argument('name')}, and sample both as a Mixture.",
         )
     return list(recordings)
 

@@ -80,7 +80,7 @@ def check_columns(members: Sequence[Mapping[Key, Rows]], names: Sequence[str]) -
             found=[show_key(key) for key in odd],
             advice=by_reader(
                 "Give all of them the same columns first, such as: rlds preprocess ID --rename "
-                "OLD=NEW --exclude KEY --cast KEY=TYPE --out NAME",
+                "OLD=NEW --exclude KEY --cast KEY=TYPE --name NAME",
                 "Map the columns: Member(buffer, rename={old: new}, drop=[key], "
                 "cast={key: dtype}, fill={key: value}, pad={key: size}).",
             ),

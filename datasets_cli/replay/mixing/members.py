@@ -461,7 +461,7 @@ def _column_maps(
                 argument="members",
                 key=MEMBER,
                 advice=by_reader(
-                    "Rename it first: rlds preprocess ID --rename member=other --out NAME",
+                    "Rename it first: rlds preprocess ID --rename member=other --name NAME",
                     "Rename it: Member(..., rename={'member': 'other'}).",
                 ),
             )

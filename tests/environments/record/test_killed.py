@@ -24,7 +24,7 @@ from tests.support.paths import PROJECT
 
 ENV, POLICY = "tests.environments.record.toys:Endless-v0", "tests.environments.record.toys:coin"
 OPTIONS = {"num_episodes": 30, "max_episode_steps": 500, "policy": POLICY, "num_workers": 0}
-COMMAND = f"record {ENV} --out half --episodes 30 --max-episode-steps 500 --policy {POLICY}"
+COMMAND = f"record {ENV} --name half --episodes 30 --max-episode-steps 500 --policy {POLICY}"
 
 
 @pytest.mark.slow
@@ -58,7 +58,7 @@ def test_killed_at_any_change_of_the_disk_the_same_call_adds_the_episodes_once(
     if "--append" in call:
         record("CartPole-v1", "x", num_episodes=3)
     (config.root / "tmp").mkdir(parents=True, exist_ok=True)
-    command, whole = f"record CartPole-v1 --out x --workers 0 {call}", tmp_path / "whole"
+    command, whole = f"record CartPole-v1 --name x --workers 0 {call}", tmp_path / "whole"
     shutil.copytree(config.root, whole)
     assert main([*shlex.split(command), "--root", str(whole)]) == 0
     for step in range(0, 1000, stride):

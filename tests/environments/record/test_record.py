@@ -155,7 +155,7 @@ def test_episodes_that_are_added_continue_the_numbers() -> None:
 def test_the_same_call_again_does_nothing_and_another_one_is_refused() -> None:
     made = record(CARTPOLE, "x", num_episodes=2)
     assert record(CARTPOLE, "x", num_episodes=2) == made
-    with refused(UsageError, id="recorded/x", argument="out"):
+    with refused(UsageError, id="recorded/x", argument="name"):
         record(CARTPOLE, "x", num_episodes=3)
     differing = ["env_spec", "observation_space", "action_space"]
     with refused(UsageError, id="recorded/x", argument="append", found=differing):
@@ -305,7 +305,7 @@ def test_after_an_invalid_action_the_call_can_be_resumed_without_the_check(
 
 
 def test_the_command_takes_the_check(capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["record", PENDULUM, "--out", "x", "--episodes", "1"]
+    command = ["record", PENDULUM, "--name", "x", "--episodes", "1"]
     command += ["--policy", f"{toys.__name__}:pushy"]
     for word, message in (
         ("strict", "is not in the environment's"),

@@ -41,7 +41,7 @@ def actions(id: str = "derived/x") -> np.ndarray:
 
 
 def call(*words: str) -> int:
-    return main(["preprocess", *words, "--out", "x", "--workers", "0"])
+    return main(["preprocess", *words, "--name", "x", "--workers", "0"])
 
 
 def test_a_condition_keeps_the_trajectories_of_the_file_for_which_it_holds(door: str) -> None:

@@ -47,8 +47,8 @@ def pong(request: pytest.FixtureRequest) -> str:
 
 
 def test_frames_are_cropped_and_then_resized_as_by_pillow(pong: str) -> None:
-    call = ["preprocess", pong, "--resize", "64x48", "--crop", "80x60", "--out", "x"]
-    assert main([*call, "--workers", "0", "--num-frames", "200"]) == 0
+    call = ["preprocess", pong, "--resize", "64x48", "--crop", "80x60", "--name", "x"]
+    assert main([*call, "--workers", "0", "--num", "200"]) == 0
     expected = resized(frames_of_the_file()[:200, 2:82, 12:72], 64, 48)
     found = open_dataset("derived/x").column(("observation",)).numpy()
     assert found.dtype == np.uint8 and np.array_equal(found, expected)
@@ -107,7 +107,7 @@ def test_frames_that_get_another_size_are_not_normalised_in_the_same_call(
 
 
 def test_bytes_that_are_normalised_become_floats(pong: str) -> None:
-    call = ["preprocess", pong, "--normalise", "observation", "--num-frames", "50", "--out", "x"]
+    call = ["preprocess", pong, "--normalise", "observation", "--num", "50", "--name", "x"]
     assert main([*call, "--workers", "0"]) == 0
     frames = frames_of_the_file()[:50].astype(np.float64)
     varies = frames.std(0, ddof=1) > 0

@@ -22,7 +22,7 @@ FLAGS = {*ENDS, *(f"next.{flag}" for flag in ENDS)}
 
 def made(flags: str, id: str, *more: str) -> Leaves:
     """Return the columns of what a call writes."""
-    assert main(["preprocess", id, *flags.split(), *more, "--out", "x", "--workers", "0"]) == 0
+    assert main(["preprocess", id, *flags.split(), *more, "--name", "x", "--workers", "0"]) == 0
     dataset = open_dataset("derived/x").dataset
     check_digests(dataset.folder, dataset.manifest)
     storage = open_dataset("derived/x")
@@ -156,7 +156,7 @@ def test_statistics_of_the_first_rows_are_those_of_the_first_rows(hopper: str) -
     first = {name: values[:300].copy() for name, values in read_rows(FILE).items()}
     first["next.done"][-1] = first["next.truncated"][-1] = True  # the trajectory is cut there
     assert_rows(
-        made("--normalise observation --num-frames 300", hopper),
+        made("--normalise observation --num 300", hopper),
         normalised(first, "observation"),
         2e-5,
     )

@@ -44,7 +44,7 @@ def test_a_joined_dataset_has_the_rows_of_the_others(
 ) -> None:
     """Also the second half of one: its rows begin within what the first had."""
     assert main(["download", f"demo/{name}", "--layout", layout, "-q"]) == 0
-    half = ["preprocess", f"demo/{name}", "--where", "number >= 1", "--out", "rest", "-q"]
+    half = ["preprocess", f"demo/{name}", "--where", "number >= 1", "--name", "rest", "-q"]
     ids = [f"demo/{name}", "derived/rest"]
     assert main(half) == 0 or name == "pong"  # which is one trajectory
     ids = ids[: 1 if name == "pong" else 2]
@@ -84,7 +84,7 @@ def test_what_cannot_be_joined_is_refused_before_anything_is_written(
     assert main(["preprocess", "demo/iris", "demo/pong", "--name", "mine/both"]) == 2
     told = capsys.readouterr().err
     assert "rlds preprocess ID --rename" in told and "Member" not in told
-    for wrong in (["--cast", "float32"], ["--workers", "2"], ["--out", "x"], ["--dry-run"]):
+    for wrong in (["--cast", "float32"], ["--workers", "2"], ["--name", "x"], ["--dry-run"]):
         assert main(["preprocess", "demo/iris", "--name", "mine/both", *wrong]) == 2, wrong
     assert main(["preprocess", "demo/iris", "--name", "d4rl/both"]) == 2
     assert main(["preprocess", "--name", "mine/both"]) == 2

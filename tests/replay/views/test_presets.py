@@ -272,7 +272,7 @@ def test_preprocess_and_declared_data_take_presets(
     Path("rlds.toml").write_text("".join(texts))
     one, other = declared_datasets(root=tmp_path)
     assert one.num_transitions == other.num_transitions == 4 and one.digest != other.digest
-    call = ["--root", str(tmp_path), "preprocess", ID, "--out", "new", "--cast", "float32"]
+    call = ["--root", str(tmp_path), "preprocess", ID, "--name", "new", "--cast", "float32"]
     assert main([*call, "--where", "no-idle:epsilon=0.05"]) == 0
     assert len(ExperienceReplay("derived/new", root=tmp_path)) == 4
 
@@ -308,6 +308,6 @@ def test_a_preset_that_does_not_fit_these_rows_is_refused(
 def test_a_wrong_preset_is_exit_code_2(
     replay: ExperienceReplay, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call = ["--root", str(tmp_path), "preprocess", ID, "--out", "new", "--cast", "float32"]
+    call = ["--root", str(tmp_path), "preprocess", ID, "--name", "new", "--cast", "float32"]
     assert main([*call, "--where", "first-sucess"]) == 2
     assert "first-success" in capsys.readouterr().err

@@ -271,7 +271,7 @@ def test_the_command_shows_the_report_and_its_json(ted: Sample, capsys: Capture)
     assert main(["verify", "--deep"]) == 0
     shown = capsys.readouterr().out
     assert "it opens" in shown
-    assert "the rules of the format hold for 11 rows in 3 trajectories" in shown
+    assert "every value is valid: 11 transitions in 3 trajectories" in shown
     assert main(["verify", "--deep", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["ok"], found["opened"], found["deep"]["num_transitions"]) == (True, True, 11)
