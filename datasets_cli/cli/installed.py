@@ -100,7 +100,7 @@ def audit(
 ) -> None:
     """Find defects in installed datasets with rules.
 
-    Each rule has a name and a version that a paper can cite. Findings are wrong (proved by the rows
+    Each rule has a name and a version that a paper can cite. Findings are wrong (proved by the data
     or by a fact of the environment, without a threshold), suspicious (by a printed measure, or with
     possible innocent reasons) or notes. The data is not changed.
 

@@ -124,9 +124,9 @@ def plot(context: typer.Context, *, call: GivenOptions) -> None:
 def render(context: typer.Context, *, call: GivenOptions) -> None:
     """Render a trajectory as a GIF, a contact sheet or a video.
 
-    Each row is one frame. Stored frames are used as they are. A dataset without frames is rendered
-    by its environment, which is set to each recorded qpos and qvel. The environment's specification
-    names code to import: render only data from people whom you trust.
+    Each transition is one frame. Stored frames are used as they are. A dataset without frames is
+    rendered by its environment, which is set to each recorded qpos and qvel. The environment's
+    specification names code to import: render only data from people whom you trust.
 
     Examples:
         rlds render Pong/5 --trajectory 0 --out pong.gif
@@ -146,9 +146,9 @@ SPARE = ("CONSTANT", "INFINITE", "COUNT", "Q50", "STD", "NAN")
 def stats(context: typer.Context, *, call: GivenOptions) -> None:
     """Show statistics of columns, returns and lengths.
 
-    Missing statistics are computed from all rows once, and cached; quantiles use a sample if there
-    are more than 100,000 rows. --columns also shows each number of a column, up to 64. Names are
-    those of rlds info; next selects the whole group.
+    Missing statistics are computed from all transitions once, and cached; quantiles use a sample if
+    there are more than 100,000 transitions. --columns also shows each number of a column, up to 64.
+    Names are those of rlds info; next selects the whole group.
 
     Examples:
         rlds stats hopper-medium-v2

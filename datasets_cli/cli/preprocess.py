@@ -66,8 +66,8 @@ def preprocess(
     these datasets. A step runs code of this folder; --dry-run runs none.
 
     The source is never changed. A call of the function gets a chunk of whole trajectories, or the
-    rows that --per chooses. The result is the same for every number of workers. An interrupted run
-    continues where it stopped; repeating a finished command does nothing.
+    transitions that --per chooses. The result is the same for every number of workers. An
+    interrupted run continues where it stopped; repeating a finished command does nothing.
 
     Examples:
         rlds preprocess hopper-medium-v2 --fn mycode:scale --name scaled

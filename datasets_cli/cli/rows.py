@@ -114,8 +114,8 @@ def _item(item: object) -> str:
 def trajectories(context: typer.Context, *, call: GivenOptions) -> None:
     """List trajectories of an installed dataset.
 
-    Shows the start, length, return, end and success of each trajectory. The first call may read all
-    rows once to compute the returns. NaN sorts last and is shown as -.
+    Shows the start, length, return, end and success of each trajectory. The first call may read
+    the whole dataset once to compute the returns. NaN sorts last and is shown as -.
 
     Examples:
         rlds trajectories hopper-medium-v2 --sort -return

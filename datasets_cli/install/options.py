@@ -113,7 +113,7 @@ class InstalledDataset(JsonForm):
     Args:
         id: the full id.
         path: its folder.
-        num_transitions: the number of rows.
+        num_transitions: the number of transitions.
         num_trajectories: the number of trajectories.
         size_bytes: the size of all its files.
         layout: ``"ted"`` or ``"compact"``.

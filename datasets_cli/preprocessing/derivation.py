@@ -153,7 +153,7 @@ class DerivedDataset(JsonForm):
     Args:
         id: ``derived/<name>``.
         path: its folder.
-        num_transitions: number of rows.
+        num_transitions: number of transitions.
         size_bytes: size of all its files.
         state: ``"installed"``, ``"unchecked"`` or ``"unverified"``, as that of its parent.
         unchanged: whether it existed, made of the same data by the same function and arguments.
@@ -182,7 +182,7 @@ class DerivedColumns(JsonForm):
     Args:
         id: ``derived/<name>``.
         columns: ``{key joined by dots: (dtype, shape of a row)}``.
-        num_transitions: number of rows of the input.
+        num_transitions: number of transitions of the input.
         num_trajectories: number of trajectories of the input.
         layout: layout of the new dataset.
         size_bytes: approximate size of its numbers, if all frames compress like the first ones.

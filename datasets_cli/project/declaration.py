@@ -38,7 +38,7 @@ class DeclaredDataset(JsonForm):
 
     Args:
         name: name of the table.
-        num_transitions: number of rows.
+        num_transitions: number of transitions.
         num_trajectories: number of trajectories.
         identity: everything that decides the batches, as JSON values: contents of the datasets,
             digests of views and functions, weights, arguments of the draws.

@@ -94,7 +94,7 @@ class DatasetTables(JsonForm):
     Args:
         id: id of the dataset.
         path: folder of the dataset.
-        num_transitions: number of its rows.
+        num_transitions: number of transitions.
         size_bytes: size of the tables.
     """
 

@@ -32,7 +32,7 @@ class DeepReport(JsonForm):
     """The report of a dataset whose rows all follow the rules of the format.
 
     Args:
-        num_transitions: number of rows.
+        num_transitions: number of transitions.
         num_trajectories: number of trajectories.
         num_frames: number of decoded frames; 0 without compressed frames.
         columns: the report of each column.

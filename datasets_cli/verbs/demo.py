@@ -30,7 +30,7 @@ class DemoResult(JsonForm):
         about: a description of its files.
         published: whether the files, or whole episodes of them, come from a publisher.
         path: its folder.
-        num_transitions: the number of rows.
+        num_transitions: the number of transitions.
         num_trajectories: the number of trajectories.
         num_files_verified: the number of files whose sha256 matches the manifest.
         sampled: a description of the batch.

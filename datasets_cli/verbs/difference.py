@@ -20,7 +20,7 @@ class ColumnDifference(JsonForm):
 
     Args:
         column: key, dtype and shape, equal in both.
-        num_different: the number of rows that differ.
+        num_different: the number of transitions that differ.
         row: the first row that differs, or None.
         trajectory: the number of its trajectory in the first dataset.
         index: the index of the first different value of that row.
@@ -52,7 +52,7 @@ class DatasetDifference(JsonForm):
         ids: a pair, like every field up to ``num_shared``.
         contents: the digests of their contents.
         layouts: ``"ted"`` or ``"compact"``.
-        num_transitions: their numbers of rows.
+        num_transitions: their numbers of transitions.
         num_trajectories: their numbers of trajectories.
         only: the columns that the other dataset lacks, or has with another dtype or shape.
         num_shared: the number of trajectories of each whose observations and actions stand,

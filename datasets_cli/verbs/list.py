@@ -44,7 +44,7 @@ class DatasetRecord(JsonForm):
         installed: whether an undamaged copy is installed.
         download_bytes: the size of the publisher's files, or None if unknown.
         size_bytes: the size of the installed files, or None.
-        num_transitions: the number of rows, installed or stated by the publisher, or None.
+        num_transitions: the number of transitions, installed or stated by the publisher, or None.
         num_trajectories: the number of trajectories, likewise.
         problem: the reason why the copy is damaged or cannot be read, or empty.
         audit: the most severe finding of the audit: ``"wrong"``, ``"suspicious"``,

@@ -106,7 +106,7 @@ class PeekedRows(JsonForm):
 
     Args:
         id: the full id.
-        num_transitions: the number of rows of the dataset.
+        num_transitions: the number of transitions of the dataset.
         start: the number of the first row.
         trajectories: the number of the trajectory of each row.
         columns: the columns in the requested order.

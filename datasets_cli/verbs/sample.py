@@ -100,7 +100,7 @@ class SampledBatch(JsonForm):
 
     Args:
         id: the full id.
-        batch_size: the requested number of rows.
+        batch_size: the requested number of transitions.
         seed: the seed of the draws.
         sampler: the name of the sampler.
         format: the library of its arrays.
