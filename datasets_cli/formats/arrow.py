@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datasets_cli.errors import SourceError
+from datasets_cli.formats.format_error import FormatError, details_of
 from datasets_cli.formats.limits import check_limit, limit
 
 MAGIC = b"ARROW1\0\0"
@@ -61,6 +62,7 @@ def read_table(paths: Sequence[Path], format: str) -> pa.Table:
             raise SourceError(
                 f"{name} is not a complete {format} file ({error}). It is cut off or damaged.",
                 path=path,
+                **details_of(error),
             ) from error
         num_bytes += table.nbytes
         tables.append(table)
@@ -68,8 +70,9 @@ def read_table(paths: Sequence[Path], format: str) -> pa.Table:
 
 
 def _read_arrow(file: BinaryIO, name: str, num_bytes: int) -> pa.Table:
-    if file.read(len(MAGIC)) != MAGIC:
-        raise ValueError(f"it does not begin with {MAGIC!r}")
+    if (magic := file.read(len(MAGIC))) != MAGIC:
+        problem = f"it begins with {magic!r}; expected {MAGIC!r}"
+        raise FormatError(problem, expected=MAGIC, found=magic)
     # As a stream: the list of batches at the end of the file is not needed.
     reader = pa.ipc.open_stream(file)
     return pa.Table.from_batches(_counted(reader, name, num_bytes), reader.schema)
@@ -171,7 +174,11 @@ def to_numpy(values: pa.Array) -> np.ndarray:
     """Return values as ``[n, *row_shape]``; text and bytes as objects, missing numbers NaN."""
     shape = (len(values), *row_shape(values.type))
     if pa.types.is_fixed_size_list(values.type) and values.null_count:
-        raise SourceError("a list of a fixed size has missing rows and cannot become an array.")
+        raise SourceError(
+            "a list of a fixed size has missing rows and cannot become an array.",
+            expected=0,
+            found=values.null_count,
+        )
     while pa.types.is_fixed_size_list(values.type):
         values = values.flatten()  # respects the offset of a slice, unlike .values
     return np.asarray(values.to_numpy(zero_copy_only=False)).reshape(shape)

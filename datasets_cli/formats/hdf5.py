@@ -201,7 +201,8 @@ class _GzipRows:
         for corner, unfiltered, data in parts:
             values = data if unfiltered else self._inflate(data, size)
             if len(values) != size:
-                raise self._damaged(f"it has {len(values)} of {size} bytes")
+                problem = f"it has {len(values)} of {size} bytes"
+                raise self._damaged(problem, expected=size, found=len(values))
             place = (slice(i, i + width) for i, width in zip(corner, chunk[1:], strict=True))
             target = band[:, *place]
             inside = tuple(slice(width) for width in target.shape)
@@ -214,12 +215,13 @@ class _GzipRows:
         except self._zlib.error as error:
             raise self._damaged(str(error)) from error
         if not stream.eof:
-            raise self._damaged(f"its end is missing, or it has more than {size} bytes")
+            problem = f"its end is missing, or it has more than {size} bytes"
+            raise self._damaged(problem, expected=size)
         return values
 
-    def _damaged(self, why: str) -> SourceError:
+    def _damaged(self, why: str, **details: Any) -> SourceError:
         name = self._dataset.name
-        return SourceError(f"{name} has a damaged chunk: {why}.", key=name)
+        return SourceError(f"{name} has a damaged chunk: {why}.", key=name, **details)
 
 
 def _is_gzip(dataset: h5py.Dataset) -> bool:

@@ -138,7 +138,8 @@ class _Trees:
         head = self._read(0, 96)
         version, widths = head[8], head[13:15] if head[8] < 2 else head[9:11]
         if widths != b"\x08\x08":
-            raise self._damaged(f"its addresses have {widths[0]} bytes; expected 8")
+            problem = f"its addresses have {widths[0]} bytes; expected 8"
+            raise self._damaged(problem, expected=8, found=widths[0])
         return _number(head, {0: 64, 1: 68}.get(version, 36))
 
     def chunks(self, address: int) -> set[tuple[int, int, int]]:
@@ -154,7 +155,8 @@ class _Trees:
                 for key, chunk in self._leaves(_number(body, at), 1, 8 + 8 * rank):
                     size, skipped = struct.unpack_from("<II", key)
                     if chunk + size > self._size:
-                        raise self._damaged("a chunk ends beyond the end of the file")
+                        problem = "a chunk ends beyond the end of the file"
+                        raise self._damaged(problem, expected=self._size, found=chunk + size)
                     found.add((size, skipped, unpacked))
                     self._extents.extend((chunk, size))
         return found
@@ -178,7 +180,7 @@ class _Trees:
             spans, prefix = [(address + 16, int.from_bytes(head[8:12], "little"))], 8
         for start, size in spans:  # grows
             if size > _MOST_HEADER_BYTES or len(spans) > _MOST_HEADER_BYTES >> 12:
-                raise self._damaged("an object header has no end")
+                raise self._damaged("an object header does not end")
             data = self._read(start, size)
             if is_new and data[:4] == b"OCHK":
                 data = data[4:-4]
@@ -209,13 +211,15 @@ class _Trees:
 
     def _read(self, address: int, size: int) -> bytes:
         if address + size > self._size:
-            raise self._damaged("it refers to bytes beyond its end")
+            problem = "it refers to bytes beyond its end"
+            raise self._damaged(problem, expected=self._size, found=address + size)
         return os.pread(self._descriptor, size, self._base + address)
 
-    def _damaged(self, why: str) -> SourceError:
+    def _damaged(self, why: str, **details: Any) -> SourceError:
         return SourceError(
             f"{self._filename} is damaged: {why}.",
             path=self._filename,
+            **details,
             advice="Download it again, or copy an undamaged file.",
         )
 

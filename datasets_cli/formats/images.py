@@ -25,6 +25,7 @@ import numpy as np
 from PIL import Image
 
 from datasets_cli.errors import SourceError
+from datasets_cli.formats.format_error import FormatError, details_of
 from datasets_cli.formats.gzip import fastest_zlib
 from datasets_cli.formats.limits import check_limit
 
@@ -56,7 +57,11 @@ def decode_jpeg(data: np.ndarray, where: str, shape: tuple[int, ...] | None = No
     except SourceError:
         raise
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise SourceError(f"{where} is not a complete JPEG file ({error}).") from error
+        raise SourceError(
+            f"{where} is not a complete JPEG file ({error}).",
+            expected="a JPEG file",
+            found=bytes(data[:16]),
+        ) from error
     if shape is not None and frame.shape != shape:
         raise SourceError(
             f"{where} is a frame of shape {list(frame.shape)}; expected {list(shape)}, as in the "
@@ -80,11 +85,7 @@ GREY_MODE = bytes((8, GREY, 0, 0, 0))
 OPAQUE = 255
 
 
-class NotPng(ValueError):
-    """The bytes are not a complete PNG file."""
-
-
-class NotGrey(Exception):
+class NotGrey(FormatError):
     """A complete PNG file has another size, or pixels other than greys."""
 
 
@@ -117,10 +118,12 @@ def decode_pngs(
             else:
                 frames[number - first] = _convert(file, shape)
         except NotGrey as error:
-            raise SourceError(f"{where}, frame {number} is {error}.", row=number) from error
+            raise SourceError(
+                f"{where}, frame {number} is {error}.", row=number, **details_of(error)
+            ) from error
         except (ValueError, OSError, SyntaxError, unpacking_error) as error:
             raise SourceError(
-                f"{where}, frame {number} is damaged: {error}.", row=number
+                f"{where}, frame {number} is damaged: {error}.", row=number, **details_of(error)
             ) from error
     return frames
 
@@ -159,11 +162,11 @@ def _chunks(file: memoryview, position: int) -> Iterator[tuple[bytes, memoryview
     kind = b""
     while kind != b"IEND":
         if position + CHUNK.size > len(file):
-            raise NotPng("it is cut off")
+            raise FormatError("it is cut off", expected=position + CHUNK.size, found=len(file))
         length, kind = CHUNK.unpack_from(file, position)
         end = position + CHUNK.size + length
         if zlib.crc32(file[position + 4 : end]).to_bytes(4, "big") != file[end : end + 4]:
-            raise NotPng(f"its chunk {kind!r} is cut off or has a wrong checksum")
+            raise FormatError(f"its chunk {kind!r} is cut off or has a wrong checksum", found=kind)
         yield kind, file[position + CHUNK.size : end]
         position = end + 4
 
@@ -175,24 +178,28 @@ def _check_rows(packed: bytes, expected: int) -> None:
     size = len(unpacking.decompress(packed, expected + 1))
     if size != expected:
         more = " or more" if size > expected else ""
-        raise NotPng(f"its rows have {size} bytes{more}; expected {expected}")
+        problem = f"its rows have {size} bytes{more}; expected {expected}"
+        raise FormatError(problem, expected=expected, found=size)
     if not unpacking.eof:
-        raise NotPng("its rows have no end")
+        raise FormatError("its rows do not end")
 
 
 def _convert(file: memoryview, shape: tuple[int, int]) -> np.ndarray:
     """Return the greys of a PNG file of any mode, uint8 ``[height, width]``."""
     if file[:8] != SIGNATURE:
-        raise NotPng(f"it is not a PNG file, it begins with {bytes(file[:16])!r}")
+        begins = bytes(file[:16])
+        problem = f"it is not a PNG file, it begins with {begins!r}"
+        raise FormatError(problem, expected=SIGNATURE, found=begins)
     for kind, data in _chunks(file, len(SIGNATURE)):  # Pillow ignores some checksums
         if kind == b"IHDR" and len(data) != HEADER.size:
-            raise NotPng("its header has a wrong size")
+            raise FormatError("its header has a wrong size", expected=HEADER.size, found=len(data))
     width, height, bits, colour, *_ = HEADER.unpack_from(file, HEADER_START)
     if (height, width) != shape:  # before Pillow allocates the frame
         expected, found = (
             f"{rows} x {columns} pixels" for rows, columns in (shape, (height, width))
         )
-        raise NotGrey(f"a PNG file of {found}; expected {expected}")
+        problem = f"a PNG file of {found}; expected {expected}"
+        raise NotGrey(problem, expected=list(shape), found=[height, width])
     with Image.open(io.BytesIO(file), formats=("PNG",)) as image:
         image.load()
         try:
@@ -202,7 +209,9 @@ def _convert(file: memoryview, shape: tuple[int, int]) -> np.ndarray:
         except NotGrey as error:
             raise NotGrey(
                 f"a PNG file of another mode ({_mode_of(file)}) in which {error}; expected 8-bit "
-                "grey, or pixels that can only mean the same"
+                "grey, or pixels that can only mean the same",
+                expected="8-bit grey",
+                found=error.found or _mode_of(file),
             ) from error
 
 
@@ -213,7 +222,7 @@ def _greys(image: Image.Image) -> np.ndarray:
             raise NotGrey("a grey is between two of 8 bits")
         return (greys // 257).astype(np.uint8)
     if image.mode == "P" and image.palette is None:
-        raise NotPng("it has no palette")
+        raise FormatError("its palette is missing")
     if image.mode != "P" and "transparency" in image.info:
         raise NotGrey("a colour is transparent")
     pixels = np.asarray(image.convert("RGBA"))
@@ -223,5 +232,5 @@ def _greys(image: Image.Image) -> np.ndarray:
     if coloured.any():
         row, column = np.argwhere(coloured)[0].tolist()
         colour = tuple(pixels[row, column, :3].tolist())
-        raise NotGrey(f"the pixel in row {row}, column {column} is {colour}")
+        raise NotGrey(f"the pixel in row {row}, column {column} is {colour}", found=colour)
     return pixels[..., 0]

@@ -146,7 +146,7 @@ def raised_limits(values: Mapping[str, int]) -> Iterator[None]:
     """Replace limits within a block.
 
     Args:
-        values: by name; the others stay.
+        values: by name; other limits do not change.
 
     Raises:
         UsageError: a name is not the name of a limit.

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from datasets_cli.errors import MIRROR, SOURCE, SourceError
+from datasets_cli.formats.format_error import FormatError, details_of
 from datasets_cli.formats.gzip import GzipStream
 from datasets_cli.formats.limits import check_limit
 from datasets_cli.schema.columns import rows_per_block
@@ -86,6 +87,7 @@ def _begin(stream: GzipStream, path: Path, dtype: str, expected: ArrayShape) -> 
             f"{path.name} is not a numpy array ({error}).",
             path=path,
             advice=f"Check {SOURCE} or {MIRROR}.",
+            **details_of(error),
         ) from error
     fits = len(shape) == len(expected) and all(
         actual >= 0 and length in (None, actual)
@@ -122,7 +124,8 @@ def read_header(stream: GzipStream | io.BytesIO) -> tuple[tuple[int, ...], bool,
         length_bytes = stream.read(2 if version == (1, 0) else 4)
         length = int.from_bytes(length_bytes, "little")
         if length > MAX_HEADER_BYTES:
-            raise ValueError(f"its header has {length:,} bytes, and {MAX_HEADER_BYTES:,} at most")
+            problem = f"its header has {length:,} bytes, and {MAX_HEADER_BYTES:,} at most"
+            raise FormatError(problem, expected=MAX_HEADER_BYTES, found=length)
         header = io.BytesIO(length_bytes + stream.read(length))
         ones, others = npy.read_array_header_1_0, npy.read_array_header_2_0
         read = {(1, 0): ones, (2, 0): others, (3, 0): others}[version]
@@ -133,7 +136,7 @@ def read_header(stream: GzipStream | io.BytesIO) -> tuple[tuple[int, ...], bool,
         *(TypeError, LookupError, SyntaxError, TokenError),
         *(ArithmeticError, RecursionError, MemoryError),  # nested brackets
     ) as error:
-        raise ValueError(f"its header is damaged: {error or 'too many brackets'}") from error
+        raise FormatError(f"its header is damaged: {error or 'too many brackets'}") from error
 
 
 def _end(

@@ -28,6 +28,7 @@ import google_crc32c
 import numpy as np
 
 from datasets_cli.errors import SourceError
+from datasets_cli.formats.format_error import FormatError, details_of
 from datasets_cli.formats.gzip import GzipStream
 from datasets_cli.formats.limits import check_limit, limit
 
@@ -128,10 +129,6 @@ VALUE_BYTES = 256
 """The memory of a value while its list is parsed, at most."""
 
 
-class _Malformed(ValueError):
-    """The bytes are not a valid message."""
-
-
 def parse_example(data: bytes, where: str) -> dict[str, FeatureValue]:
     """Return a message's features by name: byte strings, float32 ``[n]`` or int64 ``[n]``.
 
@@ -148,14 +145,16 @@ def parse_example(data: bytes, where: str) -> dict[str, FeatureValue]:
             for entry in _messages(message, 1):
                 name, value = _entry(entry)
                 if name in features:
-                    raise _Malformed(f"the feature {name!r} comes twice")
+                    raise FormatError(f"the feature {name!r} comes twice", found=name)
                 if value is not None:
                     features[name] = value
     except SourceError as error:  # a limit
         error.prepend(f"{where}: ")
         raise
-    except _Malformed as error:
-        raise SourceError(f"{where} is not a tf.train.Example: {error}.") from error
+    except FormatError as error:
+        raise SourceError(
+            f"{where} is not a tf.train.Example: {error}.", **details_of(error)
+        ) from error
     return features
 
 
@@ -169,13 +168,13 @@ def _entry(entry: memoryview) -> tuple[str, FeatureValue | None]:
     try:
         return name.decode(), value
     except UnicodeDecodeError as error:
-        raise _Malformed(f"a name is not UTF-8, {name!r}") from error
+        raise FormatError(f"a name is not UTF-8, {name!r}", found=name) from error
 
 
 def _feature(feature: memoryview) -> FeatureValue | None:
     lists = [(n, item) for n, wire, item in _fields(feature) if n in (1, 2, 3) and wire == LENGTH]
     if len(lists) > 1:
-        raise _Malformed("a feature has two lists")
+        raise FormatError("a feature has two lists", expected=1, found=len(lists))
     for number, message in lists:
         if number == 1:
             return _few(_messages(message, 1))
@@ -189,7 +188,7 @@ def _float_list(message: memoryview) -> np.ndarray:
     )
     _check_values(sum(map(len, runs)) // 4, "a list of floats")
     if any(len(run) % 4 for run in runs):
-        raise _Malformed("a list of floats has a part of one")
+        raise FormatError("a list of floats has a part of one")
     return np.frombuffer(b"".join(runs), "<f4").astype(np.float32, copy=False)
 
 
@@ -218,11 +217,12 @@ def _varints(stored: np.ndarray) -> np.ndarray:
     """Return the numbers, int64 ``[n]``, of bytes with seven bits each, the lowest first."""
     ends = np.flatnonzero(stored < 128) + 1
     if len(stored) and (not len(ends) or ends[-1] != len(stored)):
-        raise _Malformed("a list of integers is cut off")
+        raise FormatError("a list of integers is cut off")
     starts = np.concatenate(([0], ends[:-1]))[: len(ends)]
     widths = ends - starts
     if len(widths) and widths.max() > MAX_VARINT_BYTES:
-        raise _Malformed("an integer is too long")
+        problem, longest = "an integer is too long", int(widths.max())
+        raise FormatError(problem, expected=MAX_VARINT_BYTES, found=longest)
     # The place of each byte in its number: it is shifted by seven bits for each byte before it.
     places = np.arange(len(stored)) - np.repeat(starts, widths)
     bits = (stored & 127).astype(np.uint64) << (7 * places).astype(np.uint64)
@@ -247,9 +247,10 @@ def _fields(view: memoryview) -> Iterator[tuple[int, int, memoryview]]:
         elif wire in FIXED_BYTES:
             size = FIXED_BYTES[wire]
         else:
-            raise _Malformed(f"a field has the type {wire}")
+            raise FormatError(f"a field has the type {wire}", expected=[0, 1, 2, 5], found=wire)
         if not number or position + size > end:
-            raise _Malformed(f"the field {number} of {size} bytes does not fit into its message")
+            problem = f"the field {number} of {size} bytes does not fit into its message"
+            raise FormatError(problem, expected=end - position, found=size)
         yield number, wire, view[position : position + size]
         position += size
 
@@ -263,4 +264,4 @@ def _varint(view: memoryview, position: int) -> tuple[int, int]:
             return value | byte << shift, position
         value |= (byte & 127) << shift
         shift += 7
-    raise _Malformed("an integer is cut off or too long")
+    raise FormatError("an integer is cut off or too long")

@@ -30,7 +30,7 @@ _LOGGERS = ("distributed", "distributed.client", "distributed.core", "tornado.ap
 def dask_pool(address: str) -> Iterator[Executor]:
     """Yield the workers of a scheduler; tasks that did not start are cancelled at the end."""
     with ExitStack() as stack:
-        for logger in map(logging.getLogger, _LOGGERS):  # many lines of what our error says in one
+        for logger in map(logging.getLogger, _LOGGERS):  # our errors replace their many lines
             stack.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.CRITICAL + 1)
         client = _connect(address)
@@ -84,7 +84,7 @@ class _DaskWorkers(Cluster):
             try:
                 with self._client.as_current():
                     answer: bytes = actor.call(message, read).result()
-            except (OSError, RuntimeError) as error:  # Dask's errors of an actor that is gone
+            except (OSError, RuntimeError) as error:  # Dask's errors of an actor that died
                 if self._client.status == "running":
                     raise LostWorker(f"at {address} died") from error
                 raise self._lost() from error

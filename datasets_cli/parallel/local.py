@@ -55,7 +55,7 @@ class LocalWorkers(TaskExecutor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the processes after all submitted tasks; kill them now without ``wait``."""
-        if not wait:  # the next run writes again what a killed task wrote
+        if not wait:  # the next run repeats killed tasks
             with self._lock:
                 self._is_ended = True
                 for process in self._processes.values():
@@ -143,8 +143,8 @@ def how_ended(exit_code: int) -> str:
 
 
 def _serve(pipe: Connection) -> None:
-    """Run one task after the other, in the worker process, until the pipe ends."""
-    with suppress(EOFError, OSError):  # the parent is gone
+    """Run tasks in the worker process, one at a time, until the pipe ends."""
+    with suppress(EOFError, OSError):  # the parent ended
         while task := pipe.recv_bytes():
             pipe.send_bytes(_answer(task))
 

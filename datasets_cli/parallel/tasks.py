@@ -1,4 +1,4 @@
-"""Tasks on any executor: results as they are ready, lost workers, the first error."""
+"""Tasks on any executor: results in the order of completion, lost workers, the first error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LostWorker(Exception):
 
 
 class LostCluster(Exception):
-    """The cluster is gone. The message names it and the next step."""
+    """The cluster does not answer. The message names it and the next step."""
 
 
 class TaskExecutor(Executor):
@@ -92,7 +92,7 @@ class OwnTasks(TaskExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Cancel the tasks that have not started, and wait for the others."""
+        """Cancel the tasks that have not started, and wait for the running ones."""
         # Not for cancelled ones: an executor that has ended never notifies them.
         wait_for([future for future in self._futures if not future.cancel()])
 
@@ -106,7 +106,7 @@ def run_tasks(
     name: Callable[[Task], str] = lambda task: "a task",
     progress: Progress = silent,
 ) -> Iterator[tuple[Task, Result]]:
-    """Yield each task with its result as soon as it is done; in order in the calling process."""
+    """Yield each task with its result once it is done; in order in the calling process."""
     # A task whose worker is lost runs again in another one, if the executor reports the task. Tasks
     # that have not started are cancelled when one fails or the caller stops iterating.
     if isinstance(executor, CallingProcess):

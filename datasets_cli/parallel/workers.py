@@ -58,7 +58,7 @@ class Worker(SpawnProcess):
     # torch, would end with a traceback, or abort where C does not expect an exception.
 
     def start(self) -> None:
-        """Start the process with Ctrl-C blocked, as it is in this thread."""
+        """Start the process with Ctrl-C blocked, in it and in this thread."""
         resource_tracker.ensure_running()  # its own start would unblock Ctrl-C again
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _CTRL_C)
         try:

@@ -266,7 +266,7 @@ def range_headers(state: DownloadState, offset: int) -> dict[str, str]:
 
 
 def content_length(response: requests.Response, url: str) -> int | None:
-    """Return the Content-Length of a response; None if it has none."""
+    """Return the Content-Length of a response; None if the header is missing."""
     text = response.headers.get("Content-Length")
     if text is None:
         return None

@@ -229,7 +229,7 @@ TRANSLATIONS: dict[type[BaseException], Callable[[str, Any], NetworkError]] = {
 
 
 def host_of(url: str) -> str:
-    """Return the host name of a URL; "" if it has none."""
+    """Return the host name of a URL; "" without one."""
     return urlsplit(url).hostname or ""
 
 

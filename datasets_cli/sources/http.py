@@ -159,7 +159,7 @@ class Http:
 
         ``ask`` takes an address and the number of retries if its server is too slow.
         """
-        # A server that was too slow is asked after the others, and only then with retries.
+        # A server that was too slow is asked last, and only then with retries.
         waiting = deque(sorted(urls, key=lambda url: _place_of(url) in self._slow))
         failures: dict[str, RldsError] = {}
         while waiting:
@@ -245,7 +245,7 @@ class Http:
 
 
 def _place_of(url: str) -> str:
-    """Return the host and port of a URL; "" if it has none."""
+    """Return the host and port of a URL; "" without a host."""
     return url.partition("://")[2].partition("/")[0]
 
 

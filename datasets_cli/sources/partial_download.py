@@ -3,9 +3,9 @@
     FILE.part        bytes so far          FILE.part.json   the state: their URL, validator and size
     FILE             complete and checked  FILE.json        the same state, and the sha256
 
-Two processes may fetch the same file if locks do not work. Neither damages the file of the other: a
-process that resumes writes the same bytes at the same offsets, one that begins again does so in a
-new file, and one that finishes renames the very bytes that it has checked.
+Two processes may fetch the same file if locks do not work. They do not damage each other's files: a
+process that resumes writes the same bytes at the same offsets, a process that restarts writes a new
+file, and a process that finishes renames exactly the bytes that it has checked.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class PartialDownload:
     def resume(self, digests: Digests) -> bool:
         """Open the bytes so far for appending and hash them; False if there are none."""
         # A file with several hard links, such as a copy of the whole cache, or behind a symbolic
-        # link has other users: a new file is begun.
+        # link has other users: a new file is started.
         try:
             status = self.path.lstat()
             if status.st_nlink > 1 or not stat.S_ISREG(status.st_mode):
@@ -137,7 +137,7 @@ class PartialDownload:
         with suppress(FileNotFoundError):
             replace_file(self.path, self.target)
         if not self._has_file_at(self.target):
-            # Another process has begun again or finished: the renamed file was its own.
+            # Another process restarted or finished: the renamed file belonged to it.
             copy = self._new_path()
             with copy.open("xb") as file:
                 self._open_file().seek(0)

@@ -76,7 +76,7 @@ def _read_segment(segment: LogSegment, before: Before, is_cut: bool) -> tuple[St
     if (is_wrong := is_empty & has_content).any():
         raise not_empty(segment.log.number, int(slots[is_wrong.argmax()]))
     num_before = np.cumsum(~is_empty)  # steps of the segment up to and including each row
-    # The length of each episode that ends here; the first may have begun in an earlier segment.
+    # The length of each episode that ends here; the first may start in an earlier segment.
     limited = np.diff(num_before[ends], prepend=-(before.length or 0)) == MAX_EPISODE_STEPS
     limited[:1] &= before.length is not None  # else its length is unknown
     truncated = np.zeros(len(terminal), np.bool_)

@@ -55,7 +55,7 @@ def read_structure(storage: EpisodeStorage) -> Structure:
         common.add(name, _beyond_steps(arrays, steps, common.arrays, short=True))
     leaves, notes = _choose(common, inexact_paths(storage, episodes, common))
     if storage.others:
-        notes.append(f"what is not an episode is left out: {', '.join(storage.others)}")
+        notes.append(f"entries other than episodes are left out: {', '.join(storage.others)}")
     if short:
         notes.append(_note_of_short(episodes, list(short)))
     kept = tuple(episode for episode in episodes if episode.steps)

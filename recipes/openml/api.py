@@ -105,7 +105,7 @@ def column_entries(path: Path) -> list[Entry]:
 
 
 def shown(names: Sequence[str]) -> str:
-    """Return the first ten names and the number of the others."""
+    """Return the first ten names and the number of further names."""
     more = f" and {len(names) - 10} more" if len(names) > 10 else ""
     return ", ".join(names[:10]) + more
 

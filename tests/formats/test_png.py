@@ -99,7 +99,7 @@ FAULTS = [
     ("is damaged: image file is truncated", written(ROWS, head=(8, 2, 0, 0, 0))),
     ("is damaged: image file is truncated", written(ROWS, head=(8, 0, 0, 0, 1))),
     ("is damaged: ", written(ROWS, head=(3, 0, 0, 0, 0))),
-    ("is damaged: it has no palette", written(ROWS, head=(8, 3, 0, 0, 0))),
+    ("is damaged: its palette is missing", written(ROWS, head=(8, 3, 0, 0, 0))),
     ("cannot decode image data", written(np.full((3, 5), 5, np.uint8))),  # an unknown filter
     ("not a PNG file, it begins with b'<!DOCTYPE html>", b"<!DOCTYPE html>"),
     ("not a PNG file, it begins with b''", b""),
@@ -108,7 +108,7 @@ FAULTS = [
     ("its rows have 14 bytes; expected 15", with_data(zlib.compress(bytes(14)))),
     ("its rows have 16 bytes or more; expected 15", with_data(zlib.compress(bytes(16)))),
     ("its rows have 0 bytes; expected 15", with_data(b"")),
-    ("its rows have no end", with_data(zlib.compress(bytes(15))[:-1])),
+    ("its rows do not end", with_data(zlib.compress(bytes(15))[:-1])),
     ("is damaged: .*check", with_data(zlib.compress(bytes(15))[:-1] + b"?")),
 ]
 """What a message says, and the file that gives it where 3 rows of 4 pixels are expected."""
