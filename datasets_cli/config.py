@@ -134,7 +134,7 @@ def load_config(
         allow_http: the ``--allow-http`` flag, else ``RLDS_ALLOW_HTTP``, else ``[core] allow_http``.
         lowest_speed: the ``--lowest-speed`` flag in bytes a second, else ``RLDS_LOWEST_SPEED``,
             else ``[core] lowest_speed``.
-        environ: the environment variables; by default those of the process.
+        environ: the environment variables; by default ``os.environ``.
         file: the parsed config file; read from disk by default.
 
     Raises:

@@ -166,7 +166,7 @@ class RldsError(Exception):
         row: the number of the first row at fault.
         expected: the value that was expected.
         found: the value that was found.
-        advice: what to do next; the last sentence of the message.
+        advice: the next step for the user; the last sentence of the message.
 
     Each keyword is an attribute, and None by default. ``exit_code`` is the exit code of the command
     line. If some of several datasets failed, ``results`` has the result of each.
@@ -220,7 +220,7 @@ class RldsError(Exception):
         self._set_message((" ".join(map(str, self._parts)) + text,))
 
     def advise(self, advice: str) -> None:
-        """Add what to do next to an error without advice."""
+        """Add advice to an error without advice."""
         self.append(f" {advice}")
         self.advice = for_reader(advice)
 

@@ -229,7 +229,7 @@ class Recipe(JsonForm):
         find: returns the entry of a name outside the catalogue, or None; without a web it must not
             use the network.
         resources_at: returns the files of one dataset at the place of ``--source``, for a family
-            whose files must be listed first; by default those of ``resources`` without a web.
+            whose files must be listed first; by default ``resources`` without a web.
         variant: returns the name for a name and options, such as ``Pong/5~ckpt0-5``; also called
             without options. Rejects invalid values.
         folder: the folder with the files of all datasets, by the names of their resources, if they

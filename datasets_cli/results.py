@@ -1,6 +1,6 @@
 """The classes of results, and of the events of ``progress=``, for annotations.
 
-A result is a frozen dataclass; its ``to_json()`` returns what the command prints with ``--json``.
+A result is a frozen dataclass; its ``to_json()`` returns the output of the command for ``--json``.
 """
 
 from __future__ import annotations

@@ -81,5 +81,5 @@ def test_rows_are_a_table_of_pandas(tmp_path: Path, config: Config, layout: str)
     assert isinstance(table, pandas.DataFrame) and set(table) == names
     assert table["observation.x.1"].tolist() == [2.0 * row + 1 for row in range(14)]
     assert table["observation.mission"][3] == ODD_TEXTS[3]
-    with pytest.raises(UsageError, match=r"numbers a row; expected 1,000 or fewer"):
+    with pytest.raises(UsageError, match=r"numbers per row; expected 1,000 or fewer"):
         to_pandas(open_storage(folder))

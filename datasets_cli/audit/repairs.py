@@ -54,7 +54,7 @@ class Repairs:
     """The changes to a file."""
 
     changes: tuple[tuple[Finding, np.ndarray], ...]
-    """Of rules whose repairs are exact, and the steps of the file that each changes, int64."""
+    """The findings of rules with exact repairs, and the steps that each repair changes, int64."""
 
     @property
     def sentences(self) -> list[str]:

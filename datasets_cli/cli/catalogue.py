@@ -21,7 +21,7 @@ from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UsageError
 if TYPE_CHECKING:
     from datasets_cli.results import DatasetInfo, DatasetRecord, Manifest
 
-# The columns that a narrow terminal leaves out, in this order.
+# The columns that a narrow terminal omits, in this order.
 SPARE = (">TRAJECTORIES", ">ON DISK", ">DOWNLOAD", ">TRANSITIONS")
 
 HEADINGS = {
@@ -78,7 +78,7 @@ def list_datasets(
     search = partial(datasets_cli.list_datasets, config=state.config)
     records = search(**call, progress=state.progress())
     patterns, _ = call.pop("patterns", []), call.pop("refresh", None)
-    # Of several globs, each that finds nothing is named.
+    # Each glob without a match is named.
     is_each = records and patterns[1:]
     vain = [text for text in patterns if not records or (is_each and not search(text, **call))]
     if vain or not records:
@@ -198,7 +198,7 @@ def _cells(record: DatasetRecord, headings: Sequence[str]) -> dict[str, str]:
         ">DOWNLOAD": human_bytes(record.download_bytes),
         ">ON DISK": human_bytes(record.size_bytes) if record.installed else "-",
         "AUDIT": record.audit or "-",
-        # The reason of damage; the column has no heading because most lists do not need it.
+        # The reason of the damage; without a heading, because most lists do not need it.
         "": f"{record.state}: {record.problem}" if record.problem else "",
     }
     return {heading: cells[heading] for heading in headings}
@@ -230,7 +230,7 @@ def _card(about: DatasetInfo) -> Iterator[Fact]:
 
 def _rest(about: DatasetInfo) -> Iterator[Fact]:
     manifest = about.manifest
-    # The newest catalogue's; the notes of an older install may have some of them, too.
+    # From the newest catalogue; the notes of an older installation may repeat some.
     traps = (about.details or {}).get("known_traps", ())
     yield from _defects(about, traps)
     if manifest is None:
@@ -286,7 +286,7 @@ def _range(measures: Mapping[str, Any]) -> str:
     """Return the cached statistics of a column."""
     if measures["constant"] and measures["count"]:
         return f"always {measures['min']:.6g}"
-    labels = {"nan": "NaN", "infinite": "infinite"}  # only where there are some
+    labels = {"nan": "NaN", "infinite": "infinite"}  # only if the column has any
     parts = [f"{measures[name]:,} {label}" for name, label in labels.items() if measures[name]]
     moments = [f"{n} {measures[n]:.6g}" for n in ("mean", "std") if measures[n] is not None]
     range_ = [f"{measures['min']:.6g} to {measures['max']:.6g}"] if measures["count"] else []

@@ -1,4 +1,4 @@
-"""``rlds download``: the plan, the question before several, what became of each; ``rlds demo``."""
+"""``rlds download`` with its plan, confirmation and results, and ``rlds demo``."""
 
 from __future__ import annotations
 
@@ -154,9 +154,7 @@ class ResultPrinter:
 def _show_plans(state: State, plans: list[Plan]) -> None:
     for plan in plans:
         if plan.fallback_for:
-            state.note(
-                f"{plan.fallback_for} is refused by its publisher; {plan.id} is installed instead"
-            )
+            state.note(f"the publisher denies access to {plan.fallback_for}; {plan.id} replaces it")
     lines = _plan_lines(plans, state.config.root, state.width)
     state.emit([plan.to_json() for plan in plans], lines, [plan.id for plan in plans])
 
@@ -212,7 +210,7 @@ def _total(num_datasets: int, sizes: Sequence[int | None], root: Path) -> str:
 
 
 def _sum(sizes: Iterable[int | None]) -> str:
-    """Return a total; it is the least there may be where a publisher does not state a size."""
+    """Return a total, as a lower bound if a size is unknown."""
     sizes = list(sizes)
     known = [size for size in sizes if size is not None]
     if not known and sizes:
@@ -222,8 +220,8 @@ def _sum(sizes: Iterable[int | None]) -> str:
 
 
 def _sizes(plan: Plan) -> list[int | None]:
-    """Return the bytes of every file: on this disk, else as its publisher states."""
-    # An address is not a file either.
+    """Return the size of every file on this disk, or according to its publisher."""
+    # A URL is not a file either.
     local = [Path(resource.urls[0]) for resource in plan.resources]
     return [
         path.stat().st_size if path.is_file() else resource.size

@@ -66,7 +66,7 @@ def _verified(result: VerifiedDataset, is_quick: bool) -> list[str]:
     files = counted(result.num_files or 0, "file")
     lines = [f"{result.id}: {files} as in the manifest ({how}){opens}"]
     if result.state == "unchecked":
-        lines.append("  no checksum was known for some of its source when it was installed")
+        lines.append("  some source files had no published checksum when it was installed")
     lines += [f"  its source was {reason}" for reason in result.unverified]
     return lines + (_deep(result.report) if result.report else [])
 

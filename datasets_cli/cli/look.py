@@ -64,9 +64,9 @@ def _differences(found: DatasetDifference) -> Iterator[str]:
         types = [f"{each[key].dtype} {list(each[key].shape)}" for each in (first, second)]
         yield f"{'.'.join(key)}: {' and '.join(types)}"
     if not found.num_shared:
-        yield "Shared trajectories are not counted: observation and action are not the same."
+        yield "Shared trajectories are not counted: the columns of observation and action differ."
     if found.num_compared is None:
-        yield "Nothing is read: both have one content. Whether the files are sound: rlds verify"
+        yield "Nothing was read: the content digests are equal. To check the files: rlds verify"
         return
     if found.only_rows is None and len({*found.num_transitions}) > 1:
         rows = counted(found.num_compared, "transition").removeprefix("1 ")
@@ -126,7 +126,7 @@ def render(context: typer.Context, *, call: GivenOptions) -> None:
 
     Each transition is one frame. Stored frames are used as they are. A dataset without frames is
     rendered by its environment, which is set to each recorded qpos and qvel. The environment's
-    specification names code to import: render only data from people whom you trust.
+    specification names code to import: render only data from people you trust.
 
     Examples:
         rlds render Pong/5 --trajectory 0 --out pong.gif
@@ -164,9 +164,9 @@ def stats(context: typer.Context, *, call: GivenOptions) -> None:
         lines += ["", *_numbers(each, width)] if each else []
     remarks = [*found.remarks]
     if found.changed:
-        remarks.append(f"These had other statistics until now: {', '.join(found.changed)}.")
+        remarks.append(f"The statistics of these columns have changed: {', '.join(found.changed)}.")
     elif "recompute" in call:
-        remarks.append("All rows were read again: the stored statistics are the same.")
+        remarks.append("All rows were read again; the cached statistics are unchanged.")
     lines += ["", *fitted(remarks, width)] if remarks else []
     state.emit(found.to_json(), lines, [*found.columns, *found.frames])
 
@@ -184,7 +184,7 @@ def card(context: typer.Context, *, call: GivenOptions) -> None:
     """Print a dataset card in Markdown or for Hugging Face.
 
     Describes the dataset, its columns, statistics, licence and citation, and how to load it. The
-    card of a dataset that is not installed has only what the catalogue states. --format hf begins
+    card of a dataset that is not installed has only the facts of the catalogue. --format hf begins
     with the metadata that Hugging Face reads from a README.
 
     Examples:
@@ -201,8 +201,8 @@ def card(context: typer.Context, *, call: GivenOptions) -> None:
 def score(context: typer.Context, *, call: GivenOptions) -> None:
     """Print normalised scores of returns.
 
-    0 is the score of a random policy, 100 that of an expert. The two reference returns are those
-    that the publisher states, mainly for D4RL's tasks.
+    0 is the score of a random policy, 100 the score of an expert. The publisher states the two
+    reference returns, mainly for D4RL's tasks.
 
     Examples:
         rlds score hopper-medium-v2 3000 3200.5

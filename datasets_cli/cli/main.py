@@ -94,7 +94,8 @@ def options(
     lowest_speed: Annotated[
         str | None,
         typer.Option(
-            metavar="BYTES", help="Give up on servers slower than this per second. [default: 1000]"
+            metavar="BYTES",
+            help="Abandon servers that send fewer bytes per second. [default: 1000]",
         ),
     ] = None,
     as_json: Annotated[
@@ -112,7 +113,7 @@ def options(
         typer.Option("--version", callback=_version, help="Print the version."),
     ] = False,
 ) -> None:
-    """Read the global options, which may stand before or after the command."""
+    """Read the global options, which may come before or after the command."""
     calm = logging.ERROR if quiet or as_json else logging.WARNING
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Printable())
@@ -194,7 +195,7 @@ def _log_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Show a warning like a note of the command line: not with --quiet."""
+    """Show a warning like a note: not with --quiet."""
     if issubclass(category, UnverifiedDataset | KnownDefect):
         logger.warning("%s", str(message).partition(" To hide this warning")[0])
         return
@@ -248,7 +249,7 @@ def _flush() -> None:
 
 
 def _drop_output() -> None:
-    """Keep Python from reporting a closed stdout at exit."""
+    """Prevent Python from reporting a closed stdout at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

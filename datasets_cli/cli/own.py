@@ -60,7 +60,7 @@ def import_data(
 
 
 def _plan_lines(state: State, plan: ImportPlan) -> list[str]:
-    """Return the plan as a table, a column a line."""
+    """Return the plan as a table, a column per line."""
     rows = [
         {
             **{"KEY": each["key"] or "-", "COLUMN": each["column"]},

@@ -1,4 +1,4 @@
-"""``rlds ui``: the page of the datasets of this disk."""
+"""``rlds ui``: the web page of the local datasets."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from datasets_cli.errors import UsageError
 def ui(context: typer.Context, *, pages: GivenOptions, call: GivenOptions) -> None:
     """Browse datasets in a read-only web page.
 
-    Prints a local address that ends with a token; only who has the token can read. Ctrl-C stops the
-    server. --export writes the pages into files that need no server, with the first 20 trajectories
-    and 200 frames of each dataset. Requires the extra ui.
+    Prints a local address that ends with a token; only a browser with the token can read the page.
+    Ctrl-C stops the server. --export writes the pages into files that need no server, with the
+    first 20 trajectories and 200 frames of each dataset. Requires the extra ui.
 
     Examples:
         rlds ui

@@ -1,4 +1,4 @@
-"""``rlds preprocess``: functions or transforms over datasets, or all that is due here."""
+"""``rlds preprocess``: a function or transforms over datasets, or all pending work."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def preprocess(
 def _join(
     state: State, ids: Sequence[str], name: str | None, others: list[str], **options: Any
 ) -> None:
-    """Write the rows of several datasets into the dataset ``name``."""
+    """Concatenate datasets into the dataset ``name``."""
     if others or not ids or name is None:
         raise UsageError(
             "--name FAMILY/NAME joins datasets as they are: it takes ID..., --layout and --force, "
@@ -110,7 +110,7 @@ def _join(
 def _map(
     state: State, step: PreprocessStep, workers: GivenOptions, *, save: bool, dry_run: bool
 ) -> None:
-    """Do one step, or show the columns that it would give; then save it."""
+    """Execute one step, or show the columns of its result; then save the step."""
     plan = datasets_cli.plan_preprocess(step, config=state.config)
     if dry_run:
         _show_columns(state, plan)
@@ -223,7 +223,7 @@ def _prepare(
         state.note(line)
     is_empty = not (plan.tasks or plan.tables)
     if is_empty and not datasets_cli.list_datasets(installed=True, config=state.config):
-        state.note("Nothing is installed. Begin with: rlds download demo/door-human or rlds demo")
+        state.note("Nothing is installed. Start with: rlds download demo/door-human or rlds demo")
     prepared = {task.id for task in (plan.tasks if names_done else plan.due)}
 
     def emit(results: PreprocessResults) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datasets_cli.results import PeekedColumn, PeekedRows, SampledBatch
 
 MOST_NUMBERS, MOST_CHARACTERS = 8, 60
-"""Of an array and of a text, beyond which a row shows a part of it."""
+"""The maximum size of an array and of a text that a row shows whole."""
 
 
 def with_columns(call: GivenOptions) -> GivenOptions:
@@ -54,7 +54,7 @@ def peek(context: typer.Context, *, call: GivenOptions) -> None:
 
 
 def row_lines(peeked: PeekedRows, width: int | None) -> list[str]:
-    """Return a table with a line a row; where that is too wide, a line for each of its cells."""
+    """Return a table with a line for each row, or for each cell if rows are too wide."""
     rows = [
         {
             ">ROW": str(peeked.start + place),
@@ -75,7 +75,7 @@ def row_lines(peeked: PeekedRows, width: int | None) -> list[str]:
 
 
 def _cell(column: PeekedColumn, place: int) -> str:
-    """Return a row of a column in a few words."""
+    """Return a short text of a row of a column."""
     import numpy as np
 
     shape = f"{list(column.shape)}"
@@ -93,7 +93,7 @@ def _cell(column: PeekedColumn, place: int) -> str:
 
 
 def _is_rounded(column: PeekedColumn) -> bool:
-    """Return whether some number has more digits than a row shows."""
+    """Return whether a number has more digits than a row shows."""
     import numpy as np
 
     values = np.asarray(column.values)
@@ -161,10 +161,10 @@ def sample(context: typer.Context, *, call: GivenOptions) -> None:
         )
     if made.num_short:
         count = counted(made.num_short, "trajectory")
-        state.note(f"{made.id}: slices leave out {count} that are shorter.")
+        state.note(f"{made.id}: not drawn: {count} shorter than a slice.")
     if made.texts:
         names = ", ".join(made.texts)
-        state.note(f"{made.id}: text is left out ({names}); in Python text=True reads it.")
+        state.note(f"{made.id}: text is not drawn ({names}); in Python, text=True reads it.")
 
 
 def _batch_lines(made: SampledBatch, width: int | None) -> list[str]:

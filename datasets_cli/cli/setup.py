@@ -30,7 +30,7 @@ def env(context: typer.Context, *, call: GivenOptions) -> None:
 
 
 def _facts(document: Mapping[str, Any], width: int | None) -> list[str]:
-    """Return a line for each value of a document; for each item of a mapping of mappings, too."""
+    """Return a line for each value of a document, also of nested mappings."""
     lines = []
     for name, value in document.items():
         if isinstance(value, dict) and isinstance(next(iter(value.values()), 0), dict):

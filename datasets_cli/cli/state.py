@@ -1,4 +1,4 @@
-"""What every command shares: the global options, and how it speaks to people and programs."""
+"""The global options, and the output of commands for people and programs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ASCII: dict[int, Any] = {
     **dict.fromkeys(range(0x2800, 0x2900), ":"),
     **str.maketrans("─│░▚…", "-|.%~"),
 }
-"""What plots are drawn with, for a terminal that has no more characters."""
+"""The characters of plots, by the capabilities of the terminal."""
 
 COLOUR = re.compile(r"(\x1b\[(?:0|3[1-3])m)")  # the colour codes of a state
 
@@ -44,7 +44,7 @@ class State:
     quiet: bool = False  # print only ids or paths, without notes
 
     def with_limits(self, texts: Sequence[str] | None) -> State:
-        """Return the state with other limits, too; see ``Config.with_limits``."""
+        """Return the state with further limits; see ``Config.with_limits``."""
         return replace(self, config=self.config.with_limits(texts or ()))
 
     def emit(self, document: Any, lines: Sequence[str], brief: Sequence[str] = ()) -> None:
@@ -56,7 +56,7 @@ class State:
             write(text)
 
     def emit_all(self, work: Callable[[], Results], emit: Callable[[Results], None]) -> None:
-        """Do work on several datasets and print its results, also where some of them failed."""
+        """Work on several datasets, and print the results even if some failed."""
         try:
             results = work()
         except RldsError as error:
@@ -80,16 +80,16 @@ class State:
         lines = table(rows, self.width, spare)
         names = [heading.lstrip(">") for heading in spare if lines]
         if omitted := [name for name in names if name not in lines[0]]:
-            self.note(f"Not shown, for the terminal is narrow: {', '.join(omitted)}.")
+            self.note(f"Not shown, because the terminal is narrow: {', '.join(omitted)}.")
         return lines
 
     @property
     def width(self) -> int | None:
-        """Columns of the terminal that the result goes to; None where nothing is to be cut."""
+        """The width of the terminal of the result; None if lines are not cut."""
         return None if self.json or self.quiet else terminal_width()
 
     def progress(self) -> Progress | None:
-        """Return what reports the work: nothing in a quiet run; JSON on stderr for programs."""
+        """Return the progress display: none in a quiet run, JSON on stderr for programs."""
         return silent if self.quiet else JsonLines() if self.json else None
 
     @property
@@ -108,7 +108,7 @@ class State:
             return
         if not self.interactive:
             raise UsageError(
-                f"{question} stdin is not a terminal, so nobody can answer.",
+                f"{question} Cannot ask, because stdin is not a terminal.",
                 argument="yes",
                 advice="Add --yes to agree.",
             )
@@ -142,7 +142,7 @@ class ReaderGone(BaseException):
 
 
 def state_of(context: typer.Context) -> State:
-    """Return the state that the global options made."""
+    """Return the state from the global options."""
     state = context.obj
     assert isinstance(state, State)
     return state

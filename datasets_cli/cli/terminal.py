@@ -1,4 +1,4 @@
-"""The terminal: how wide it is, whether it shows colour, and text that fits into it."""
+"""The width and colours of the terminal, and text that fits its width."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def fact(name: str, text: str, width: int | None) -> list[str]:
     >>> fact("licence", "CC BY 4.0", None)
     ['licence            CC BY 4.0']
     """
-    # On a narrow terminal the text has the whole line below its first words.
+    # On a narrow terminal the text has the whole line below the name.
     indent = 19 if width is None or width >= 60 else 2
     if width is not None and text and 19 + len(text.split(maxsplit=1)[0]) > width:
         # An address is not broken where it fits into one line.
@@ -117,7 +117,7 @@ def table(
             break
         del widths[heading]
     if width is not None and spare and _total(widths) > width:
-        # Not aligned either: an id that is cut cannot be copied.
+        # Not aligned either: a cut id cannot be copied.
         widths = dict.fromkeys(widths, 0)
     return [*_lines(rows, widths, width)]
 

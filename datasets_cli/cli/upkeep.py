@@ -1,4 +1,4 @@
-"""``rlds repair``, ``prune``, ``du`` and ``scan``: cache roots in order."""
+"""``rlds repair``, ``prune``, ``du`` and ``scan``."""
 
 from __future__ import annotations
 

@@ -298,7 +298,7 @@ def _items(kind: Any, hint: Any) -> Callable[..., Any]:
 
 
 class _Field(NamedTuple):
-    """A field of a dataclass; ``name`` is its name in JSON, empty for the names of its own form."""
+    """A field of a dataclass; ``name`` is its name in JSON, empty for a ``*name``."""
 
     name: str
     attribute: str

@@ -33,7 +33,7 @@ RETURNED: dict[Key, Key] = {
 def named_columns(columns: Mapping[Any, Any]) -> StepColumns:
     """Return columns as arrays, each under its key in a dataset."""
     # columns: arrays, tensors or lists by name, by tuple of names, or in nested dicts. Rows of a
-    # dataset keep their `episode`; the other columns computed from flags are dropped.
+    # dataset keep their `episode`; all columns computed from flags are dropped.
     leaves = [*_leaves(columns)]
     # Next to next.terminated, terminated is the flag of the step before, as in every dataset.
     are_rows = {TERMINATED, TRUNCATED} <= {key for key, _ in leaves}

@@ -89,7 +89,7 @@ class Journal:
         return self._last[0]
 
     def add(self, episode: StepColumns) -> None:
-        """Append the steps of an episode; its columns must be those of the earlier episodes."""
+        """Append the steps of an episode, which must have the columns of the earlier episodes."""
         forms = _forms(episode)
         if self.num_episodes and forms != self._forms:
             raise _episode_difference(self.num_episodes, forms, self._forms)
@@ -221,7 +221,7 @@ def _reader(file: Any, kind: str | None, shape: tuple[int, ...]) -> Any:
 
 
 def _episode_difference(number: int, forms: dict[Key, Form], known: dict[Key, Form]) -> WrongRows:
-    """Return the error of an episode whose columns differ from those of earlier episodes."""
+    """Return the error of an episode whose columns differ from earlier episodes."""
     key = min(key for key in forms.keys() | known.keys() if forms.get(key) != known.get(key))
     now, before = (
         f"{each[key][0]} {list(each[key][1])}" if key in each else "missing"
@@ -518,7 +518,7 @@ class DatasetWriter:
 
     @property
     def num_episodes(self) -> int:
-        """The number of added episodes, those of a killed writer included."""
+        """The number of added episodes, including episodes of a killed writer."""
         return self._opened.num_episodes
 
     @property
@@ -539,9 +539,9 @@ class DatasetWriter:
             The number of added episodes.
 
         Raises:
-            UsageError: the columns differ from those of earlier episodes or in length, observation
-                or action is missing, flags are not 0 and 1, or with ``strict`` an action or a
-                reward is not finite.
+            UsageError: the columns differ from earlier episodes or in length, observation or action
+                is missing, flags are not 0 and 1, or with ``strict`` an action or a reward is not
+                finite.
         """
         journal = self._opened
         name = f"Episode {journal.num_episodes}"

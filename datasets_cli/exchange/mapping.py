@@ -75,7 +75,7 @@ def _without_nested(columns: ColumnMap, others: Iterable[str]) -> dict[str, str]
 def chosen_map(found: Recognised, user_map: ColumnMap | Iterable[str] | None) -> dict[str, str]:
     """Return the column to read for each key: the user's map completes and replaces the guesses.
 
-    A key that is left out has the column ``""``, so that the returned map reads the same columns.
+    An omitted key has the column ``""``, so the returned map reads the same columns.
     """
     chosen = _by_keys(user_map, found.map)
     for key, name in chosen.items():

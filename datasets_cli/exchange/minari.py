@@ -243,7 +243,7 @@ def _bits(rows: np.ndarray) -> np.ndarray:
 
 
 def _arrays(manifest: Manifest) -> tuple[list[_Array], dict[Key, str]]:
-    """Return the arrays of an episode, and the reason for each column that is left out."""
+    """Return the arrays of an episode, and the reason for each omitted column."""
     columns = {each.key: each for each in manifest.all_columns}
     forms = {key: (each.dtype, each.shape) for key, each in columns.items()}
     arrays, lost = [], {}

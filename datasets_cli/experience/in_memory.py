@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 MOST_COLUMNS = 1000
-"""Of a DataFrame."""
+"""Maximum columns of a DataFrame."""
 
 
 def to_numpy(
@@ -75,7 +75,7 @@ def to_pandas(
     width = sum(math.prod(column.shape) for column in dataset.columns_read)
     if width > MOST_COLUMNS:
         raise UsageError(
-            f"{dataset.id} has {width:,} numbers a row; expected {MOST_COLUMNS:,} or "
+            f"{dataset.id} has {width:,} numbers per row; expected {MOST_COLUMNS:,} or "
             "fewer for a DataFrame. Leave frames out with columns=."
         )
     dataset.check_memory(2 * len(_numbers(rows, storage)))

@@ -99,7 +99,7 @@ class ViewChoices:
                 first; None for the order of the dataset. NaN comes last.
 
         Raises:
-            UsageError: the dataset has fewer, or ``by`` is not a column of one number a trajectory.
+            UsageError: the dataset has fewer, or ``by`` is not one number per trajectory.
         """
         places = sorted_places(count, by, self.trajectories)
         how = f", by={by!r}" * (by is not None)

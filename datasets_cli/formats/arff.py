@@ -264,7 +264,7 @@ class Arff:
     """An open ARFF file after its header.
 
     Args:
-        name: of the file, for messages.
+        name: the name of the file, for messages.
         lines: every line with its number.
         encoding: ``UTF_8`` or ``LATIN_1``, which is noted.
 

@@ -26,9 +26,9 @@ class ArrowColumn(NamedTuple):
     """A column of a table, or a field of a struct column.
 
     Args:
-        path: the names that lead to it.
-        values: one a row.
-        metadata: of the writer.
+        path: the names of the column and of nested fields.
+        values: one value per row.
+        metadata: the metadata of the writer.
     """
 
     path: tuple[str, ...]
@@ -40,7 +40,7 @@ def read_table(paths: Sequence[Path], format: str) -> pa.Table:
     """Read the rows of one or more files, in order, into memory.
 
     Args:
-        paths: of the files.
+        paths: the paths of the files.
         format: ``"arrow"`` or ``"parquet"``.
 
     Raises:
@@ -105,7 +105,7 @@ def open_parquet_file(source: Any, **options: Any) -> tuple[pq.ParquetFile, pa.S
 
     Args:
         source: a path or an open file.
-        options: of ``pyarrow.parquet.ParquetFile``.
+        options: options of ``pyarrow.parquet.ParquetFile``.
 
     Returns:
         The file, and the schema of its decoded columns.

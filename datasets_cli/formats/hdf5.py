@@ -29,7 +29,7 @@ from datasets_cli.schema.columns import rows_per_block
 Name = TypeVar("Name", bound=Hashable)
 
 BAND_BYTES = 64 << 20
-"""Of all bands that are decompressed ahead, together; a band is a row of chunks."""
+"""The total size of the bands that are decompressed ahead; a band is a row of chunks."""
 MAX_THREADS = 4
 METADATA_BYTES = 1 << 20
 """The size of HDF5's own cache; by default it is up to 32 MiB."""

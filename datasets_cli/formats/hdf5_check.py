@@ -288,7 +288,7 @@ def rows_per_read(shape: tuple[int, ...], chunk: tuple[int, ...] | None) -> int:
     """Return the number of rows to read at once, at least one.
 
     Args:
-        shape: of the array.
+        shape: the shape of the array.
         chunk: the shape of its chunks; None if it is not chunked.
     """
     if chunk is None:

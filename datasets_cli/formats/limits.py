@@ -98,12 +98,12 @@ def check_limit(name: str, found: float, what: str) -> None:
     """Check that an amount is within a limit.
 
     Args:
-        name: of the limit.
+        name: the name of the limit.
         found: the amount.
         what: the subject of the message.
 
     Raises:
-        SourceError: it is beyond the limit, which the message names.
+        SourceError: the amount exceeds the limit.
     """
     if found > limit(name):
         raise beyond(name, found, what)
@@ -175,10 +175,10 @@ def read_json(data: str | bytes, name: str) -> Any:
 
     Args:
         data: the document.
-        name: of the file or its part, for messages.
+        name: the name of the file or its part, for messages.
 
     Raises:
-        SourceError: it is not JSON, or beyond the limits.
+        SourceError: the document is not JSON, or exceeds a limit.
     """
     encoded = data.encode(errors="replace") if isinstance(data, str) else data
     # Each value but the first follows one of these characters, which texts may contain too.

@@ -76,7 +76,7 @@ class Parquet:
     """An open file, read in bounded blocks, with the methods of ``arff.Arff``.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         declared: the labels of each column.
 
     Raises:

@@ -198,7 +198,7 @@ class Installation:
             resources = resources_of(resolved, options, self._web)
         except AccessError as refusal:
             fallback = self._fallback_id(resolved, refusal)
-            text = f"{resolved.id} is refused by its publisher; {fallback} is installed instead"
+            text = f"the publisher denies access to {resolved.id}; {fallback} is installed instead"
             self._progress(Note(text))
             try:
                 return self._without_options().run(fallback)

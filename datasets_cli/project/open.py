@@ -189,9 +189,7 @@ class AddCall(RootOptions):
         project: an ``rlds.toml``, or its folder; created if missing.
     """
 
-    name: str = field(
-        metadata={"argument": True, "metavar": "NAME", "help": "Name of the table and of its data."}
-    )
+    name: str = field(metadata={"argument": True, "metavar": "NAME", "help": "Name of the table."})
     dataset: str = field(
         metadata={
             "metavar": "ID",

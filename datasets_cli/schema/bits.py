@@ -1,8 +1,8 @@
-"""Rows in torch, of every element type that a leaf may have.
+"""Gathers, joins and fills rows in torch, for every dtype that a leaf may have.
 
-torch has types on which it cannot do what moving rows needs: gathering rows by their numbers
-(``uint16``, ``float4_e2m1fn_x2``), writing them (``float8_e8m0fnu``), filling an empty tensor. Rows
-of these are moved as their *bits*, a view as signed integers of the same width.
+For some dtypes torch cannot gather rows by number (``uint16``, ``float4_e2m1fn_x2``), write them
+(``float8_e8m0fnu``) or fill an empty tensor. Such rows are moved as their *bits*, a view as signed
+integers of the same width.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ MOVABLE = frozenset(
         *(torch.complex64, torch.complex128),
     }
 )
-"""Element types that torch moves on every device."""
+"""The dtypes that torch gathers, writes and fills on every device."""
 SHARED_ELEMENTS = 32_768
-"""Elements of an operation from which on torch shares it among its threads."""
+"""The number of elements from which torch distributes an operation among its threads."""
 NUMPY_TYPED = MOVABLE - {torch.bfloat16}
-"""Those that numpy has, too."""
+"""The dtypes of ``MOVABLE`` that numpy has."""
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 TYPE_NAMES = {dtype: name for name in ITEM_BYTES if (dtype := getattr(torch, name, None))}
-"""The name of each storable dtype of this version of torch."""
+"""The names of the storable dtypes in this version of torch."""
 
 
 @cache
@@ -41,10 +41,10 @@ def torch_dtype(name: str) -> torch.dtype:
     dtype = getattr(torch, name, None)
     if name not in ITEM_BYTES or not isinstance(dtype, torch.dtype):
         raise Unsupported(
-            f"Rows of dtype {name} cannot be read: torch {torch.__version__} does not have it.",
+            f"Rows of dtype {name} cannot be read: torch {torch.__version__} lacks this dtype.",
             expected=name,
             found=f"torch {torch.__version__}",
-            advice="Install a newer one: pip install --upgrade torch",
+            advice="Upgrade torch: pip install --upgrade torch",
         )
     return dtype
 
@@ -64,35 +64,35 @@ def type_name(dtype: torch.dtype) -> str:
 
 @cache
 def bits_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the type as which rows of a type are moved: itself, or integers of its width."""
+    """Return the dtype for moving rows: the same dtype, or integers of the same width."""
     return dtype if dtype in MOVABLE else _INTEGERS[ITEM_BYTES[type_name(dtype)]]
 
 
 def bits_of(rows: torch.Tensor) -> torch.Tensor:
-    """Return rows as what torch can move: themselves, or a view of the same memory as integers."""
+    """Return rows that torch can move: the rows, or a view of them as integers."""
     if rows.dtype in MOVABLE:
         return rows
-    if rows.is_conj():  # kept as a mark until now, which no view of the bits has
+    if rows.is_conj():  # a lazy flag, which a view of the bits would lose
         rows = rows.resolve_conj()
     return rows.detach().view(bits_dtype(rows.dtype))
 
 
 def bytes_of(rows: torch.Tensor) -> torch.Tensor:
-    """Return the bytes of rows ``[n, *shape]`` of any element type as uint8 ``[n, row_bytes]``."""
+    """Return rows ``[n, *shape]`` of any dtype as bytes uint8 ``[n, row_bytes]``."""
     flat = rows.contiguous().view(len(rows), -1) if rows.numel() else rows.new_zeros((len(rows), 0))
     return flat.view(torch.uint8)
 
 
 def checked_numbers(index: torch.Tensor, num_rows: int) -> np.ndarray:
-    """Return row numbers int64 ``[B]`` in numpy, once each is known to be a row."""
+    """Return row numbers as a numpy array int64 ``[B]``, after a check that the rows exist."""
     return check_numbers(index.numpy(force=True).astype(np.int64, copy=False), num_rows)
 
 
 def take_rows(rows: torch.Tensor, numbers: np.ndarray) -> torch.Tensor:
-    """Return copies of rows on the CPU, of any element type, whose numbers are checked."""
-    # numpy's one thread, not torch's: torch shares 32,768 elements and more among its threads, and
-    # waits for them, which takes 20 times as long where other work has the cores.
-    if rows.requires_grad or rows.is_conj() or rows.is_neg():  # numpy has no such marks
+    """Return copies of existing rows of any dtype on the CPU."""
+    # In one thread of numpy: torch distributes 32,768 elements or more among its threads and waits
+    # for them, which takes 20 times as long if other work uses the cores.
+    if rows.requires_grad or rows.is_conj() or rows.is_neg():  # flags that numpy lacks
         return rows.index_select(0, torch.from_numpy(numbers))
     if rows.dtype in NUMPY_TYPED:
         return torch.from_numpy(rows.numpy().take(numbers, 0, None, "clip"))
@@ -100,22 +100,22 @@ def take_rows(rows: torch.Tensor, numbers: np.ndarray) -> torch.Tensor:
 
 
 def take(rows: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Return copies of the rows ``index`` int64 ``[B]``, of any element type."""
+    """Return copies of the rows ``index`` int64 ``[B]``, of any dtype."""
     if rows.is_cpu:
         return take_rows(rows, checked_numbers(index, len(rows)))
     return bits_of(rows).index_select(0, index).view(rows.dtype)
 
 
 def join_tensors(parts: Sequence[torch.Tensor], dim: int = 0) -> torch.Tensor:
-    """Return tensors of one type, any, one after the other along a dimension."""
-    # In numpy's one thread, which knows no gradients; see `take_rows`.
+    """Concatenate tensors of one dtype along a dimension."""
+    # In one thread of numpy, without gradients; see `take_rows`.
     if all(part.is_cpu and not part.requires_grad for part in parts):
         return to_tensor(np.concatenate([to_array(part) for part in parts], dim))
     return torch.cat([bits_of(part) for part in parts], dim).view(parts[0].dtype)
 
 
 def fill_rows(rows: torch.Tensor, places: torch.Tensor, value: float = 0) -> None:
-    """Write one number, which the type of the rows has, into those at places int64 ``[n]``."""
+    """Set the rows at positions int64 ``[n]`` to one number, which their dtype can represent."""
     filled = rows if value else bits_of(rows)
     if filled.is_cpu and filled.dtype in NUMPY_TYPED:  # in one thread; see `take_rows`
         filled.numpy()[places.numpy()] = value
@@ -124,11 +124,11 @@ def fill_rows(rows: torch.Tensor, places: torch.Tensor, value: float = 0) -> Non
 
 
 def stack_tensors(items: list[torch.Tensor]) -> torch.Tensor:
-    """Return tensors of one shape and one type, any, as the rows of one."""
+    """Stack tensors of one shape and one dtype as rows of a tensor."""
     dtype, shape = items[0].dtype, items[0].shape
     if dtype not in MOVABLE and all(item.dtype == dtype for item in items):
         return stack_tensors([bits_of(item) for item in items]).view(dtype)
-    step = (SHARED_ELEMENTS - 1) // max(1, shape.numel())  # which torch's one thread stacks
+    step = (SHARED_ELEMENTS - 1) // max(1, shape.numel())  # stacked by one thread of torch
     if step >= len(items) or any(
         item.requires_grad or not item.is_cpu or (item.dtype, item.shape) != (dtype, shape)
         for item in items
@@ -143,7 +143,7 @@ def stack_tensors(items: list[torch.Tensor]) -> torch.Tensor:
 
 
 def to_tensor(rows: np.ndarray) -> torch.Tensor:
-    """Return rows that ``to_array`` returned, of the same memory."""
+    """Return rows from ``to_array`` as a tensor of the same memory."""
     if rows.dtype.names is None:
         return torch.from_numpy(rows)
     bits = rows.view(f"i{rows.dtype.itemsize}")
@@ -151,8 +151,7 @@ def to_tensor(rows: np.ndarray) -> torch.Tensor:
 
 
 def to_array(rows: torch.Tensor) -> np.ndarray:
-    """Return rows of any element type in numpy; see ``element_types``."""
-    # They may share their memory.
+    """Return rows of any dtype in numpy, possibly in the same memory; see ``element_types``."""
     rows = rows.detach().cpu()
     name = type_name(rows.dtype)
     if name in NUMPY_TYPES:
@@ -162,7 +161,7 @@ def to_array(rows: torch.Tensor) -> np.ndarray:
 
 
 def widened(rows: np.ndarray) -> np.ndarray | None:
-    """Return rows of a type that only torch has as float32 or complex64; None if it cannot."""
+    """Return rows of a dtype that numpy lacks as float32 or complex64; None if torch cannot."""
     leaf = to_tensor(rows)
     try:
         return leaf.to(torch.complex64 if leaf.is_complex() else torch.float32).numpy()

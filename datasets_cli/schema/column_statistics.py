@@ -1,4 +1,4 @@
-"""Statistics of one column, number by number of a row: of runs of its rows, which are joined."""
+"""Statistics of a column for each number of a row, computed for runs of rows and then joined."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ MEASURES = (
     *("count", "mean", "std", "min", "max", "nan", "infinite", "constant"),
     *("q01", "q10", "q50", "q90", "q99"),
 )
-"""What there is of each number, in the order of the kept array."""
+"""The statistics of each number, in the order of the stored array."""
 
 MOST_DISTINCT = 64
 MOST_PIECES = 16
-"""Of a sample: many small arrays that stay between large ones that go would hold their memory."""
+"""Maximum arrays of a sample; small arrays between freed large ones would fragment memory."""
 
 TRIED = (256, 4096)
-"""Values of a run that are looked at first: most columns have too many distinct ones."""
+"""Values of a run that are checked first: most columns have too many distinct values."""
 
 LANE_NUMBERS = 1024
-"""Numbers that are reduced side by side: of short rows, one after the other, numpy makes a call
-each, which takes ten times as long."""
+"""Numbers that are reduced together; numpy takes ten times as long for single short rows."""
 
 
 @dataclass
 class ColumnRange:
-    """What each number of a row was: the smallest and largest finite one, NaN, always the same.
+    """The range of each number of a row: smallest and largest finite value, NaN, constant.
 
-    Where none was finite, or they have no order, the smallest is above the largest.
+    Without finite values, or without an order, the smallest is above the largest.
     """
 
     num_rows: int
@@ -45,14 +44,14 @@ class ColumnRange:
 
     @classmethod
     def of(cls, rows: np.ndarray) -> ColumnRange:
-        """Return that of rows ``[n, size]`` of any type of numpy's; n is 1 or more."""
+        """Return the range of rows ``[n, size]`` of any numpy dtype; n is 1 or more."""
         values = rows.view(np.uint8) if rows.dtype == np.bool_ else rows
         num_nan, num_infinite = np.zeros((2, rows.shape[1]), np.int64)
         if rows.dtype.kind in "cV":
             low, high = np.full((2, rows.shape[1]), [[np.inf], [-np.inf]])
         else:
             low, high = reduced(np.minimum, values), reduced(np.maximum, values)
-            if np.isfinite([low, high]).all():  # of NaN neither is
+            if np.isfinite([low, high]).all():  # not with NaN
                 ranges = num_nan, num_infinite, low, high
                 return cls(len(rows), rows[0].copy(), low == high, *ranges)
             low = reduced(np.minimum, np.where(np.isfinite(rows), rows, np.inf))
@@ -64,20 +63,20 @@ class ColumnRange:
 
     @property
     def count(self) -> np.ndarray:
-        """How many are finite, ``[size]``."""
+        """The number of finite values, ``[size]``."""
         count: np.ndarray = self.num_rows - self.num_nan - self.num_infinite
         return count
 
     @property
     def whole(self) -> tuple[float | None, float | None]:
-        """The smallest and the largest of all numbers of a row; None where none is finite."""
+        """The smallest and the largest of all numbers of a row; None without finite values."""
         known = self.smallest <= self.largest
         if not known.any():
             return None, None
         return self.smallest[known].min().item(), self.largest[known].max().item()
 
     def join(self, other: ColumnRange) -> None:
-        """Add that of other rows."""
+        """Add the range of other rows."""
         self.num_rows += other.num_rows
         self.is_constant &= other.is_constant & _are_same(other.first, self.first)
         self.num_nan += other.num_nan
@@ -87,12 +86,12 @@ class ColumnRange:
 
 
 class ColumnStatistics:
-    """Statistics of each number of a row, of rows ``[n, size]`` of bool, integers or floats.
+    """Statistics of each number of a row, for rows ``[n, size]`` of bool, integers or floats.
 
-    Mean, deviation and range are those of finite numbers; NaN and infinities are counted.
+    Mean, deviation and range cover finite numbers; NaN and infinities are counted.
     """
 
-    # sampled: the numbers of rows that quantiles are taken of, int64 `[m]`.
+    # sampled: the numbers of the rows for quantiles, int64 `[m]`.
 
     def __init__(self, rows: np.ndarray, sampled: np.ndarray) -> None:
         rows = np.ascontiguousarray(rows)
@@ -100,7 +99,7 @@ class ColumnStatistics:
         count, numbers = self.range.count, rows.astype(np.float64)
         is_finite = None if (count == len(rows)).all() else np.isfinite(numbers)
         with np.errstate(all="ignore"):  # sums of the largest numbers may be infinite
-            # Of no finite number the mean is 0, which counts for nothing when runs are joined.
+            # Without finite numbers the mean is 0, with the weight 0 when runs are joined.
             if is_finite is not None:
                 numbers[~is_finite] = 0.0
             mean = reduced(np.add, numbers) / np.maximum(count, 1)
@@ -115,7 +114,7 @@ class ColumnStatistics:
         self._sampled = [rows[sampled]]
 
     def join(self, following: ColumnStatistics) -> None:
-        """Add those of rows that follow."""
+        """Add the statistics of the following rows."""
         self.range.join(following.range)
         moments = following._moments
         with np.errstate(all="ignore"):
@@ -130,11 +129,11 @@ class ColumnStatistics:
 
     @property
     def distinct(self) -> dict[float, int] | None:
-        """How often each value occurs among all finite numbers; None for more than 64 values."""
+        """The count of each value among all finite numbers; None for more than 64 values."""
         return None if self._distinct is None else dict(sorted(self._distinct.items()))
 
     def measures(self) -> np.ndarray:
-        """Return ``MEASURES`` of each number, float64 ``[13, size]``; NaN where nothing has one."""
+        """Return ``MEASURES`` of each number, float64 ``[13, size]``; NaN if undefined."""
         moments, count = self._moments, self.range.count
         deviation = np.sqrt(moments.squares / np.maximum(count, 1))
         finite = np.stack([moments.mean, deviation, self.range.smallest, self.range.largest])
@@ -143,12 +142,12 @@ class ColumnStatistics:
         return np.vstack([count, finite, *counts, quantiles_of(np.concatenate(self._sampled))])
 
     def quantiles(self) -> np.ndarray:
-        """Return quantiles of all sampled numbers together, float64 ``[5]``."""
+        """Return the quantiles of all sampled numbers together, float64 ``[5]``."""
         return quantiles_of(np.concatenate(self._sampled).reshape(-1, 1))[:, 0]
 
 
 def quantiles_of(rows: np.ndarray) -> np.ndarray:
-    """Return quantiles of the finite numbers of each column of ``[n, size]``, ``[5, size]``."""
+    """Return the quantiles ``[5, size]`` of the finite numbers in each column of ``[n, size]``."""
     if len(rows) and np.isfinite(rows).all():
         return _quantiles_of_finite(rows)
     numbers = rows.astype(np.float64)
@@ -161,27 +160,27 @@ def quantiles_of(rows: np.ndarray) -> np.ndarray:
 
 
 def _quantiles_of_finite(rows: np.ndarray) -> np.ndarray:
-    """Return what ``np.quantile`` does; numbers are partitioned in their own, shorter type."""
+    """Return the same as ``np.quantile``, but partition the numbers in their shorter dtype."""
     places = np.array(QUANTILES)[:, None] * (len(rows) - 1)
     below = places.astype(np.int64)
     above, weights = np.minimum(below + 1, len(rows) - 1), places - below
     columns = np.array(rows.T, order="C")
     columns.partition(np.unique([below, above]), axis=1)
     low, high = (columns[:, each[:, 0]].T.astype(np.float64) for each in (below, above))
-    with np.errstate(all="ignore"):  # two of the largest numbers are infinitely far apart
+    with np.errstate(all="ignore"):  # the difference of the largest numbers is infinite
         step = high - low
         return np.where(weights < 0.5, low + step * weights, high - step * (1 - weights))
 
 
 def reduced(function: np.ufunc, rows: np.ndarray) -> np.ndarray:
-    """Return all rows ``[n, size]`` as one, ``[size]``; n is 1 or more."""
+    """Reduce rows ``[n, size]`` to ``[size]``; n is 1 or more."""
     wide, rest = _side_by_side(rows)
     parts = [function.reduce(wide, 0).reshape(-1, rows.shape[1])] if len(wide) else []
     return function.reduce(np.concatenate([*parts, rest]), 0)  # type: ignore[no-any-return]
 
 
 def _side_by_side(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return views of rows, several in each, and of the rest: ``[m, k * size]``, ``[r, size]``."""
+    """Return views of k rows each, and of the remaining rows: ``[m, k * size]``, ``[r, size]``."""
     size = rows.shape[1]
     num_lanes = max(1, LANE_NUMBERS // max(1, size))
     end = len(rows) // num_lanes * num_lanes
@@ -189,7 +188,7 @@ def _side_by_side(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _are_same(rows: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Return which numbers are those of one row; NaN is the same as NaN, though not equal to it."""
+    """Return a mask of the numbers that equal those of one row; NaN equals NaN."""
     are_same: np.ndarray = rows == first
     if rows.dtype.kind in "fc":
         are_same |= np.isnan(rows) & np.isnan(first)
@@ -197,7 +196,7 @@ def _are_same(rows: np.ndarray, first: np.ndarray) -> np.ndarray:
 
 
 def _distinct(values: np.ndarray) -> Counter[float] | None:
-    """Return how often each of finite values occurs; None where there are more than 64."""
+    """Return the count of each finite value; None for more than 64 values."""
     values = values.reshape(-1)
     if values.dtype == np.bool_:
         num_true = int(np.count_nonzero(values))

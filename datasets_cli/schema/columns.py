@@ -145,12 +145,11 @@ BLOCK_BYTES = 8 << 20
 TEXT_FOLDER = "text"
 """The folder of text in both layouts."""
 
-# Entries of meta.json that describe the level itself: batch size, device and class in tensordict
-# 0.14.3. That version does not read the others; they are reserved for later versions, because names
-# with a leading underscore belong to tensordict.
+# Entries of meta.json that describe the level itself. tensordict 0.14.3 reads batch size, device
+# and class. Further names with a leading underscore are reserved: they belong to tensordict.
 RESERVED_NAMES = frozenset({"shape", "device", "_type", "_class", "_format_version", "_names"})
 
-# A group of leaves is a folder. Its name must differ from those of files in the same folder: leaves
+# A group of leaves is a folder. Its name must differ from the files of the same folder: leaves
 # (.memmap), meta.json, manifest.json, trajectories.npy, values of text (.utf8, .offsets), frames
 # (.zst, .zst.offsets, .zst.dictionary) and their segments (.part).
 _FILE_ENDINGS = (

@@ -1,4 +1,4 @@
-"""Where rows live, in files mapped read-only or in a device's memory, and where batches go."""
+"""The places of rows and batches: read-only mapped files, memory, or a device."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from datasets_cli.schema.mapped_bytes import map_bytes
 
 @dataclass(frozen=True)
 class DeviceOptions:
-    """Where rows live, and where the batches made of them go.
+    """The places of rows and of their batches.
 
     device   pin_memory   rows                 batches
     None     False        on the disk          in memory
-    cuda     False        in the device        in the device, gathered there
+    cuda     False        on the device        on the device, gathered there
     None     True         on the disk          in page-locked memory
-    cuda     True         on the disk          in the device, through page-locked memory
+    cuda     True         on the disk          on the device, through page-locked memory
     """
 
     device: torch.device | None = None
@@ -32,16 +32,16 @@ class DeviceOptions:
 
     @cached_property
     def storage_device(self) -> torch.device | None:
-        """The device whose memory holds the rows; None where they stay on the disk."""
+        """The device whose memory contains the rows; None if they stay on the disk."""
         return None if self.pin_memory else self.device
 
     @cached_property
     def moves(self) -> bool:
-        """Whether batches are anywhere but in the plain memory that rows are read from."""
+        """Whether batches are on a device or in page-locked memory."""
         return self.pin_memory or (self.device is not None and self.device.type != "cpu")
 
     def to_output(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor that is ours to give away, moved to where batches go."""
+        """Return a new tensor, moved to the place of batches."""
         is_pinned = self.pin_memory and self.device is None
         return tensor.pin_memory() if is_pinned else sent(tensor, self.device)
 
@@ -50,34 +50,33 @@ ON_DISK = DeviceOptions()
 
 
 def sent(tensor: torch.Tensor, device: torch.device | None) -> torch.Tensor:
-    """Return a tensor on a device, for which CUDA is not waited for; where it is for None."""
+    """Copy a tensor to a device without waiting for CUDA; None returns the tensor."""
     if device is None or device.type != "cuda":
         return tensor if device is None else tensor.to(device)
-    # From memory that is not page-locked, a copy waits for all that the device was asked to do.
+    # A copy from memory that is not page-locked waits for all pending work of the device.
     return (tensor.pin_memory() if tensor.is_cpu else tensor).to(device, non_blocking=True)
 
 
 def check_device_room(path: str, size: int, device: torch.device) -> None:
-    """Check that a file fits into the free memory of CUDA, what torch keeps for reuse with it."""
+    """Check that a file fits into the free memory of CUDA, including the cache of torch."""
     if device.type != "cuda":
         return
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    if size > (free := torch.cuda.mem_get_info(device)[0] + kept):
+    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    if size > (free := torch.cuda.mem_get_info(device)[0] + cached):
         raise WrongSize(
             f"{path}: a copy takes {size:,} bytes; {device} has {free:,} bytes of free memory.",
             argument="device",
             path=path,
             expected=f"{free:,} bytes at most",
             found=size,
-            advice="Pass pin_memory=True too, to leave rows on the disk; or read fewer columns=.",
+            advice="Add pin_memory=True to leave the rows on the disk, or read fewer columns=.",
         )
 
 
 def choose_device_options(
     device: str | torch.device | None, pin_memory: bool, contiguous: bool
 ) -> DeviceOptions:
-    """Return the options that these arguments mean on this machine."""
-    # See `can_page_lock` for `pin_memory`.
+    """Return the options for these arguments on this machine."""
     chosen = None if device is None else usable_device(device)
     return DeviceOptions(chosen, can_page_lock(pin_memory), contiguous)
 
@@ -100,20 +99,19 @@ def usable_device(device: str | torch.device) -> torch.device:
 
 
 def can_page_lock(is_asked: bool) -> bool:
-    """Return whether memory is to be page-locked, where a user asks for it."""
-    # It can be only where there is an accelerator to copy to: elsewhere a user who asks gets a
-    # warning and nothing else, as in `torch.utils.data.DataLoader`.
+    """Return whether to page-lock memory if a user requests it."""
+    # Without an accelerator a user only gets a warning, as in `torch.utils.data.DataLoader`.
     if is_asked and not torch.accelerator.is_available():
         warnings.warn(
-            "pin_memory=True does nothing here: there is no accelerator to copy to.", stacklevel=4
+            "pin_memory=True has no effect on this machine without an accelerator.", stacklevel=4
         )
         return False
     return is_asked
 
 
 with warnings.catch_warnings():
-    # torch warns, once in a process, that it cannot forbid writes into a read-only mapping. To
-    # change the filters at each file would cost as much as mapping it.
+    # torch warns once in a process that it cannot prevent writes to a read-only mapping. Changing
+    # the filters for each file would cost as much as mapping it.
     warnings.simplefilter("ignore")
     torch.frombuffer(b"\0", dtype=torch.uint8)
 
@@ -125,7 +123,7 @@ class MappedFiles:
         self, folder: Path, listed: Collection[str], device: torch.device | None = None
     ) -> None:
         self.folder = folder
-        self._prefix = f"{folder}/"  # a text costs a tenth of a Path
+        self._prefix = f"{folder}/"  # joining a str takes a tenth of the time of a Path
         self.listed = listed
         self.device = device
         self._tensors: dict[str, torch.Tensor] = {}
@@ -137,7 +135,7 @@ class MappedFiles:
         shape: tuple[int, ...],
         check: Callable[[torch.Tensor], None] | None = None,
     ) -> torch.Tensor:
-        """Return the bytes of a file as a tensor of this element type and shape."""
+        """Return a file as a tensor of this dtype and shape."""
         if name not in self._tensors:
             tensor = map_file(self._prefix + name, dtype, shape)
             if self.device is not None:
@@ -150,9 +148,8 @@ class MappedFiles:
 
 
 def map_file(path: Path | str, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
-    """Return the file's bytes as a tensor of this element type and shape."""
-    # A write into it would kill the process, and a private mapping, which would not, fails above
-    # the size of the memory.
+    """Map a file as a tensor of this dtype and shape."""
+    # A write to it kills the process. A private mapping would not, but fails above the memory size.
     if (size := math.prod(shape) * dtype.itemsize) == 0:
         return torch.empty(shape, dtype=dtype)  # no file
     return torch.frombuffer(map_bytes(path, size), dtype=dtype).view(shape)

@@ -1,7 +1,7 @@
-"""A column of text: one value, or an array of values, a row.
+"""Columns of text: one value, or an array of values, for each row.
 
-Text is not a leaf of numbers: the rows are int32 codes below ``text/``, and the values are in one
-vocabulary of the dataset. On its way to the disk a column of text is a numpy object array of str.
+The rows are int32 codes in ``text/``, and the values are in the vocabulary of the dataset. Before
+it is written, a column of text is a numpy object array of str.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     import numpy as np
 
 TEXT = "text"
-"""What stands for an element type where people read one, and the folder of the codes."""
+"""The dtype of text in messages, and the folder of the codes."""
 
 VALUES_FILENAME = "text.utf8"
-"""The distinct values, one after the other, each once, in the order of first appearance."""
+"""The concatenated distinct values, in the order of first appearance."""
 OFFSETS_FILENAME = "text.offsets"
-"""Where each value begins, and where the last one ends: int64 ``[V + 1]``, little-endian."""
+"""The start of each value, and the end of the last one: int64 ``[V + 1]``, little-endian."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,17 @@ class TextColumn(JsonForm):
 
     @property
     def dtype(self) -> str:
-        """What stands for its element type where people read one."""
+        """The dtype in messages."""
         return TEXT
 
     @property
     def codes(self) -> Column:
-        """The column's rows as numbers of values, ``[N, *shape]``."""
+        """The column of the codes, ``[N, *shape]``."""
         return Column(self.key, "int32", self.shape)
 
     @property
     def filename(self) -> str:
-        """Path of the codes, relative to the dataset folder; no file where a row has no value."""
+        """Path of the codes, relative to the dataset folder; not written if rows are empty."""
         return f"{TEXT}/{self.codes.filename}"
 
 
@@ -61,25 +61,25 @@ AnyColumn = Column | TextColumn
 
 
 def any_column(key: Key, rows: np.ndarray) -> AnyColumn:
-    """Return the column that rows ``[n, *shape]`` of numbers or text would fill."""
+    """Return the column of rows ``[n, *shape]`` of numbers or text."""
     return text_column(key, rows) if is_text(rows) else column_of(key, rows)
 
 
 def is_text(rows: np.ndarray) -> bool:
-    """Return whether rows are text: numpy's str or bytes, or objects, which must then be text."""
+    """Return whether rows are text: numpy str or bytes, or objects, which must then be text."""
     return rows.dtype.kind in "OSU"
 
 
 def text_column(key: Key, rows: np.ndarray) -> TextColumn:
-    """Return the column that text ``[n, *shape]`` would fill."""
+    """Return the column of text ``[n, *shape]``."""
     check_key(key)
     return TextColumn(key, rows.shape[1:])
 
 
 def as_text(key: Key, rows: np.ndarray) -> np.ndarray:
-    """Return text as an object array of str; nothing is lost, and None becomes ``""``."""
+    """Return text as an object array of str, without losses; None becomes ``""``."""
     # rows: str, bytes (UTF-8; other bytes become surrogate escapes) or None, `[n, *shape]`.
-    values = rows.astype(object)  # a copy; entries of numpy's text types become str and bytes
+    values = rows.astype(object)  # a copy; text dtypes of numpy become str and bytes
     flat = values.reshape(-1)
     for place, value in enumerate(flat):
         if type(value) is not str:
@@ -88,7 +88,7 @@ def as_text(key: Key, rows: np.ndarray) -> np.ndarray:
 
 
 def text_files(texts: tuple[TextColumn, ...]) -> list[str]:
-    """Return the files that columns of text have, relative to the dataset folder."""
+    """Return the files of columns of text, relative to the dataset folder."""
     if not texts:
         return []
     codes = [column.filename for column in texts if column.codes.row_bytes]
@@ -96,12 +96,12 @@ def text_files(texts: tuple[TextColumn, ...]) -> list[str]:
 
 
 def encode_text(value: str) -> bytes:
-    """Return the bytes of a value; ``decode_text`` returns the value of them."""
+    """Return the bytes of a value, for ``decode_text``."""
     if not is_escaped(value):
         return value.encode()
-    with suppress(UnicodeEncodeError):  # it has another lone surrogate
+    with suppress(UnicodeEncodeError):  # of another lone surrogate
         data = value.encode(errors="surrogateescape")
-        # Escapes of bytes that are UTF-8 after all would come back as the character they mean.
+        # Escapes of bytes that are valid UTF-8 would be decoded as a character.
         if decode_text(data) == value:
             return data
     raise SourceError(
@@ -132,7 +132,7 @@ def _as_str(key: Key, value: Any) -> str:
         return decode_text(value)
     if value is None:
         return ""
-    if isinstance(value, str):  # a type derived from it, such as numpy's
+    if isinstance(value, str):  # a subclass, such as that of numpy
         return str(value)
     raise SourceError(
         f"{show_key(key)} cannot be stored: expected numbers of one shape, or text, found an entry "

@@ -1,18 +1,18 @@
-"""TED rows from what a source recorded: the successor rule, the flags, the checks.
+"""Converts recorded steps to TED rows: the successor rule and the flags.
 
-A source gives steps; a dataset holds transitions. Where a source records the observation that
-follows each action, every step is a transition. Where it does not, the successor of step t is the
-observation of step t + 1, and the last step of a trajectory has none:
+A source has steps; a dataset has transitions. If the source contains the observation after each
+action, every step is a transition. Otherwise the successor of step t is the observation of step
+t + 1, and the last step of a trajectory has no successor:
 
     step         0    1    2T     3    4    5|     T terminated, | cut off (time limit, end of file)
     transition   0→1  1→2  2→0    3→4  4→5  -
     next.done    .    .    T      .    T'   -      the successor of a terminated step is zeros (no
                                                    method may bootstrap from it); a step that was
-                                                   cut off is dropped, and the one before it, whose
+                                                   cut off is dropped, and the step before it, whose
                                                    successor is real, becomes the truncated end.
 
-Where a column is text, the successor of a terminated step is ``""``. Nothing is ever glued across a
-trajectory boundary. This is the rule of D4RL's ``qlearning_dataset`` without its lost end flag.
+In a column of text, the successor of a terminated step is ``""``. A transition never spans two
+trajectories. This is the rule of D4RL's ``qlearning_dataset``, but without its lost end flag.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from datasets_cli.schema.steps import ROOT_FLAGS, StepCheck, StepRows
 from datasets_cli.schema.texts import is_text
 
 SHIFTED = "following step of the same trajectory"
-"""What a manifest calls the rule drawn above."""
+"""The name of this rule in a manifest."""
 NO_REWARDS = "the source records no rewards: the dataset has no next.reward, and no returns"
 
 
 class Transitions:
-    """Turns a stream of recorded steps into complete TED rows, in bounded memory."""
+    """Converts a stream of recorded steps to complete TED rows, in bounded memory."""
 
     def __init__(self, id: str, deferred: Key | None = None, *, needs_rewards: bool = True) -> None:
         self.num_dropped = 0
@@ -43,15 +43,15 @@ class Transitions:
         self._previous_done = True
 
     def rows(self, steps: Mapping[Key, np.ndarray]) -> StepRows | None:
-        """Return the transitions that are certain after these steps; None if there are none."""
-        # steps: columns `[n, ...]` as a recipe's Block has them; text as str or bytes.
+        """Return the transitions that these steps complete, or None."""
+        # steps: columns `[n, ...]` as in the Block of a recipe; text as str or bytes.
         checked = self._check.checked(steps)
         if not len(checked[TRAJECTORY_END]):
             return None
         if held := self._held:
             checked = {key: np.concatenate((held[key], rows)) for key, rows in checked.items()}
-        # The last step is held back: if the source ends here, it ends a trajectory. By the
-        # successor rule the one before it is, too: if the last step is cut off it becomes the end.
+        # The last step is held back: if the source ends here, it ends a trajectory. The successor
+        # rule also holds back the step before it, which becomes the end if the last is cut off.
         num_held = 1 if self._check.has_successors else 2
         num_steps = len(checked[TERMINATED])
         ready = max(0, num_steps - num_held)
@@ -60,7 +60,7 @@ class Transitions:
         return self._emit(checked, ready) if ready else None
 
     def last_rows(self) -> StepRows | None:
-        """Return the transitions that were held back; the end of the source ends a trajectory."""
+        """Return the remaining transitions; the end of the source ends a trajectory."""
         held, self._held = self._held, None
         if held is None:
             return None
@@ -69,14 +69,14 @@ class Transitions:
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know of the rows so far."""
+        """Notes for the user about the rows so far."""
         num_missing = self._check.num_missing_texts
         missing = f"{num_missing} texts are missing in the source, and empty here"
         return [missing] * bool(num_missing) + [NO_REWARDS] * (not self._check.has_rewards)
 
     @property
     def rule(self) -> dict[str, Any]:
-        """The manifest's account of where ``next.observation`` comes from."""
+        """The manifest's entry about the origin of ``next.observation``."""
         return {
             "rule": "recorded" if self._check.has_successors else SHIFTED,
             "dropped_steps": self.num_dropped,
@@ -84,16 +84,16 @@ class Transitions:
         }
 
     def _emit(self, steps: StepRows, ready: int) -> StepRows | None:
-        """Return the transitions of the first ``ready`` steps; later ones only inform them."""
+        """Return the transitions of the first ``ready`` steps; later steps are their successors."""
         if self._check.has_successors:
             return self._complete({key: rows[:ready] for key, rows in steps.items()})
         terminated = steps[TERMINATED]
         done = terminated | steps[TRUNCATED] | steps[TRAJECTORY_END]
         dropped = done & ~terminated
-        # Step t becomes the truncated end where step t + 1 is dropped and of the same trajectory.
+        # Step t becomes the truncated end if step t + 1 is dropped, in the same trajectory.
         before_dropped = np.zeros_like(dropped)
         before_dropped[:-1] = dropped[1:] & ~done[:-1]
-        # A trajectory of one step that is dropped has no row.
+        # A trajectory with only a dropped step has no rows.
         starts = np.concatenate(([self._previous_done], done[:-1]))
         self._previous_done = bool(done[ready - 1])
         self.num_dropped += int(dropped[:ready].sum())
@@ -109,7 +109,7 @@ class Transitions:
         return self._complete(complete) if len(kept) else None
 
     def _complete(self, steps: StepRows) -> StepRows:
-        """Return rows with every flag as bool ``[n, 1]``; a cut is a truncation."""
+        """Return rows with all flags as bool ``[n, 1]``; a cut becomes a truncation."""
         rows = dict(steps)
         terminated = rows[TERMINATED][:, None]
         truncated = rows[TRUNCATED][:, None] | (rows.pop(TRAJECTORY_END)[:, None] & ~terminated)
@@ -118,8 +118,8 @@ class Transitions:
 
 
 def _following(rows: np.ndarray, kept: np.ndarray, terminated: np.ndarray) -> np.ndarray:
-    """Return the successors of the steps ``kept``; zeros, or ``""``, of those that terminate."""
-    # Every other step that is kept has its successor in the next row.
+    """Return the successors of the steps ``kept``: zeros or ``""`` after a termination."""
+    # All other kept steps have their successor in the next row.
     following = rows.take(kept + 1, axis=0, mode="clip")
     following[terminated] = "" if is_text(rows) else 0
     return following
@@ -128,7 +128,7 @@ def _following(rows: np.ndarray, kept: np.ndarray, terminated: np.ndarray) -> np
 def iterate_rows(
     transitions: Transitions, blocks: Iterator[Mapping[Key, np.ndarray]]
 ) -> Iterator[StepRows]:
-    """Yield the complete rows of a whole stream of blocks."""
+    """Yield the complete rows of a stream of blocks."""
     for columns in blocks:
         if rows := transitions.rows(columns):
             yield rows
@@ -137,14 +137,14 @@ def iterate_rows(
 
 
 def dropped_after(rows: RowArray) -> np.ndarray:
-    """Return the dropped steps, int64, given the truncated rows that each of them follows."""
+    """Return the dropped steps, int64, that follow these truncated rows."""
     # step    0  1  2|  3  4  5|      | is cut off, and dropped
     # row     0  1      2  3          rows 1 and 3 are followed by the steps 2 and 5
     return rows + 1 + np.arange(len(rows))
 
 
 def steps_of(rows: RowArray, dropped: np.ndarray) -> np.ndarray:
-    """Return the steps of the source that rows are, int64, given the dropped steps."""
+    """Return the source steps of rows, int64, given the dropped steps."""
     before = dropped - np.arange(len(dropped))  # the number of rows before each dropped step
     steps: np.ndarray = rows + np.searchsorted(before, rows, side="right")
     return steps

@@ -18,7 +18,7 @@ from datasets_cli.sources.resource import Web
 
 HOST = "https://storage.googleapis.com/"
 MOST_PAGES = 100
-"""Of one list; a page has up to 1,000 files."""
+"""Maximum pages of a list; a page has up to 1,000 files."""
 
 
 class BucketObject(NamedTuple):

@@ -16,7 +16,7 @@ from datasets_cli.core.system_errors import is_full
 from datasets_cli.errors import ROOT, DiskFull, NotWritable, RldsError, UsageError
 
 MAX_NAME_BYTES = 200
-"""Of a file or folder. File systems accept 255; temporary names are longer by up to 40."""
+"""Maximum bytes of a file name. File systems accept 255; temporary names are up to 40 longer."""
 
 COPIED_BYTES = 1 << 20
 

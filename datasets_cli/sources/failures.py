@@ -44,9 +44,9 @@ CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # as requests reads the
 FOREIGN = (OSError, urllib3.exceptions.HTTPError, HTTPException)
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 MAX_REFUSAL_BYTES = 1 << 16
-"""Of the body of a refusal, which may contain the publisher's words for unknown data."""
+"""Bytes of the body of an error response, which may explain that the data do not exist."""
 MAX_DIGITS = 18
-"""Of a number in a header: more than any size has."""
+"""Maximum digits of a number in a header, more than any size has."""
 
 WORST_FIRST = (IntegrityError, NetworkError, AccessError)
 """The errors after which the next origin is tried. The first of these decides the exit code."""

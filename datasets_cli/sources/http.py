@@ -43,9 +43,9 @@ Answer = TypeVar("Answer")
 TIMEOUT_SECONDS = (10.0, 30.0)  # connect, read
 LONGEST_WAIT_SECONDS = 120.0
 MOST_PAGES = 100
-"""Of one list; Hugging Face returns 1,000 entries a page."""
+"""Maximum pages of a list; Hugging Face returns 1,000 entries per page."""
 CONNECTIONS_A_HOST = 4
-"""As few as a browser has: publishers limit the requests of one address."""
+"""As few as in a browser, because publishers limit the requests of one client."""
 
 
 class HostLimits:

@@ -199,7 +199,7 @@ class Manifest(JsonForm):
         return "unchecked" if is_unchecked else "installed"
 
     def computed_content(self) -> str:
-        """Return the identity of the data, computed from the other fields."""
+        """Compute the identity of the data."""
         if self.parent is None:
             origin = recipe_origin(self.recipe, self.successors, self.resources, self.metadata)
         else:

@@ -293,7 +293,7 @@ class CompressedListStorage(ListStorage):
         compression_fn: a function from a tensor to a compressed tensor; zstandard by default.
         decompression_fn: a function from a compressed tensor, and a dict with the ``shape``,
             ``dtype`` and ``device`` of the original, to the original tensor.
-        compression_level: of zstandard, from 1 (the fastest) to 22 (the smallest).
+        compression_level: the level of zstandard, from 1 (the fastest) to 22 (the smallest).
 
     Raises:
         UsageError: a number is out of range, or one of the two functions is missing.

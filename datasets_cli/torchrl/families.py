@@ -108,7 +108,7 @@ class D4RLOptions(PreviousRewardOptions, TrajectoryDatasetOptions):
     """The arguments of ``D4RLExperienceReplay``; ``ExperienceReplay`` documents the rest.
 
     Args:
-        dataset_id: such as ``hopper-medium-v2``.
+        dataset_id: the id, such as ``hopper-medium-v2``.
         split_trajs: draw whole trajectories ``[T_max]``, padded, with their ``mask``, instead of
             rows; trajectories are copied into memory.
         from_env: False.
@@ -157,7 +157,7 @@ class AtariOptions(TrajectoryDatasetOptions):
     """The arguments of ``AtariDQNExperienceReplay``; ``ExperienceReplay`` documents the rest.
 
     Args:
-        dataset_id: such as ``Pong/5``, ``Pong/5~ckpt0-5`` or ``Pong/5~unplugged``.
+        dataset_id: the id, such as ``Pong/5``, ``Pong/5~ckpt0-5`` or ``Pong/5~unplugged``.
         checkpoints: ``"A:B"`` selects the checkpoints A to B - 1.
         upstream: ``"dqn_replay"``, ``"rl_unplugged"``, or ``"auto"``: the first that responds.
         num_procs: processes that convert the checkpoints; None for all cores, 0 for this process.
@@ -215,7 +215,7 @@ class OpenMLOptions(DatasetOptions):
     """The arguments of ``OpenMLExperienceReplay``; ``ExperienceReplay`` documents the rest.
 
     Args:
-        name: such as ``adult_onehot``, ``adult@2`` or ``61``.
+        name: the name, such as ``adult_onehot``, ``adult@2`` or ``61``.
         batch_size: rows in a batch; ``sample`` can override it.
         sampler: draws the rows of a batch; overrides ``replacement``.
     """

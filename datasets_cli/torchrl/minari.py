@@ -142,7 +142,7 @@ class MinariOptions(TrajectoryDatasetOptions):
     """The arguments of ``MinariExperienceReplay``; ``ExperienceReplay`` documents the rest.
 
     Args:
-        dataset_id: such as ``D4RL/door/human-v2``.
+        dataset_id: the id, such as ``D4RL/door/human-v2``.
         split_trajs: draw whole trajectories ``[T_max]``, padded, with their ``mask``, instead of
             rows; trajectories are copied into memory.
         load_from_local_minari: read the dataset from Minari's folder, ``MINARI_DATASETS_PATH`` or

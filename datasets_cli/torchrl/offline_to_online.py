@@ -30,7 +30,7 @@ def load_dataset(dataset_id: str, **kwargs: Any) -> ExperienceReplay:
     """Open a published dataset as a replay buffer, by its family and its name in the family.
 
     Args:
-        dataset_id: such as ``"d4rl:hopper-medium-v2"``.
+        dataset_id: the id, such as ``"d4rl:hopper-medium-v2"``.
         kwargs: arguments of the family's class.
 
     Raises:

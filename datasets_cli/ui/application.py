@@ -121,7 +121,7 @@ def show_activity(request: Request) -> Response:
 
 
 def activity_data(request: Request) -> Response:
-    """Give the list ``activity`` of ``rlds du --json``."""
+    """Return the list ``activity`` of ``rlds du --json``."""
     return json_response(activity_in(CacheRoot(page_of(request).config.root)))
 
 
@@ -265,7 +265,7 @@ def _sections(
 PART = 100
 MOST_PART = 500
 QUICK_ROWS = 1 << 20
-"""Of a dataset whose returns are worked out for each answer, where none are kept."""
+"""Maximum rows of a dataset whose returns are computed for each request, if not cached."""
 
 
 def trajectories(request: Request) -> Response:
@@ -308,7 +308,7 @@ FIRST_POINTS = 1_000
 SHOWN_COLUMNS = 8
 ENDS = ([*TERMINATED], [*TRUNCATED])
 READ_NUMBERS = 64
-"""Of a row of a column, beyond which a step shows the type and the shape."""
+"""Maximum numbers of a row that a step shows; larger rows show dtype and shape."""
 STEPS = 50
 STEP_BYTES = 1 << 20
 

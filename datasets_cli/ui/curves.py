@@ -35,10 +35,10 @@ MOST_POINTS = 2_000
 LEAST_POINTS = 30
 POINTS_PER_BUCKET = 3
 MOST_NUMBERS = 32
-"""Of a row of a column that are drawn; the first ones."""
+"""Maximum numbers of a row that are drawn, beginning with the first."""
 MOST_COLUMNS = 16
 MOST_ROWS = 1 << 20
-"""That one answer reads."""
+"""Maximum rows that one request reads."""
 MOST_VALUES = 1 << 20
 """That are in memory at once."""
 

@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 
 TRAJECTORIES = 20
 FRAMES = 200
-"""Of a dataset, or 10 a trajectory where that is more."""
+"""Frames of a dataset with pages, or 10 per trajectory if that is more."""
 FRAMES_EACH = 10
 STEPS = 200
-"""Of a trajectory whose values are there, beside the curves of all its steps."""
+"""Steps of a trajectory whose values are exported; the curves show all steps."""
 FILES = ("style.css", "trajectory.css", "chart.js", "trajectory.js")
 
 
 @dataclass(frozen=True)
 class ExportPagesCall(RootOptions):
-    """What ``export_pages`` takes.
+    """The arguments of ``export_pages``.
 
     Args:
         ids: installed datasets.
-        dest: a new folder, or an empty one, which gets the pages.
-        trajectories: of each dataset that get a page, the first ones; 20 by default.
+        dest: a new or empty folder for the pages.
+        trajectories: the number of first trajectories per dataset that get a page; 20 by default.
     """
 
     ids: str | Iterable[str] = field(

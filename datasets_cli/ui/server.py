@@ -34,14 +34,14 @@ DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 
 @dataclass(frozen=True)
 class PageCall(RootOptions):
-    """What ``serve_page`` takes.
+    """The arguments of ``serve_page``.
 
     Args:
-        id: the dataset to begin with, installed or not; the catalogue by default.
-        port: of the address; 0 for a free one.
-        host: the name or address of this machine to answer at.
-        browser: whether to open a browser, where there is a desktop.
-        allow_remote: let ``host`` be one that other machines reach.
+        id: the first dataset to show, installed or not; the catalogue by default.
+        port: the port; 0 for a free one.
+        host: the host name or address to listen on.
+        browser: whether to open a browser on a desktop.
+        allow_remote: allow a ``host`` that other machines can reach.
     """
 
     id: str | None = field(default=None, metadata={"typed": None})
@@ -138,11 +138,11 @@ class BoundAddress:
 
 
 class ServedPage(JsonForm):
-    """A page that answers at an address, until it is closed.
+    """A page that is served at an address until it is closed.
 
     Attributes:
-        address: of the page, which ends with the token of this run.
-        readers: who can read it, in a sentence.
+        address: the URL of the page, which ends with the token of this run.
+        readers: a sentence about the people who can read it.
     """
 
     JSON = "address readers"

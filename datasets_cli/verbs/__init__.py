@@ -1,1 +1,1 @@
-"""Verbs, one file each: the arguments, the result and the function."""
+"""The verbs: one file for the arguments, the result and the function of each."""

@@ -1,4 +1,4 @@
-"""Auditing installed datasets: what rules find wrong in their rows."""
+"""Audits of installed datasets: defects that rules find in their rows."""
 
 from __future__ import annotations
 

@@ -23,11 +23,11 @@ from datasets_cli.verbs.stats import DatasetStatistics, dataset_stats
 
 Format = Literal["md", "hf"]
 LICENCES = ("cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0", "mit", "apache-2.0", "bsd-3-clause")
-"""Those that Hugging Face knows by these names, of what publishers state."""
+"""Licences of publishers, with their names at Hugging Face."""
 
 _BOUNDS = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
 SIZES = ["n<1K", *(f"{low}<n<{high}" for low, high in pairwise(_BOUNDS)), "n>1T"]
-"""Ranges of rows, as Hugging Face calls them."""
+"""The size categories of Hugging Face, by number of rows."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class CardCall(ProgressOptions, KnownId):
 
 @dataclass(frozen=True)
 class Code:
-    """A block of code in a card."""
+    """A code block of a card."""
 
     language: str
     text: str
@@ -144,12 +144,12 @@ def parts_of_card(
 
 
 def _plain(text: str) -> str:
-    """Return a text in one line, without what moves a cursor."""
+    """Return a text in one line, without control characters."""
     return printable(" ".join(text.split()))
 
 
 def _md(text: str) -> str:
-    """Return a text that Markdown shows unchanged."""
+    """Return a text with Markdown characters escaped."""
     escaped = re.sub(r"([\\`*_\[\]<>|~&#!$])", r"\\\1", _plain(text))
     return re.sub(r"^(\d*)([-+=.)])(?=[-=\s]|$)", r"\1\\\2", escaped)  # else a list, or a heading
 
@@ -177,7 +177,7 @@ def _as_markdown(part: Part) -> str:
 
 
 def _front_matter(info: DatasetInfo) -> str:
-    """Return what Hugging Face reads of a README: YAML, whose strings are JSON's."""
+    """Return the metadata of a README for Hugging Face: YAML with JSON strings."""
     stated = info.licence or ""
     licence = "-".join(stated.casefold().split())
     known = licence if licence in LICENCES else "other" if stated else "unknown"

@@ -13,13 +13,13 @@ from datasets_cli.core.system_errors import import_optional
 LINES = 17
 WIDEST = 140
 MARGIN = 8
-"""Columns beside the canvas: an axis with its numbers."""
+"""The width of the vertical axis and its numbers, in columns."""
 
 COLOURS = (33, 208)
-"""Of the 256 of a terminal: a blue and an orange that are read on black and on white."""
+"""A blue and an orange of the 256 terminal colours, legible on black and on white."""
 
 MARKS = ("█", "░", "▚")
-"""Of one dataset, and of the first and the second of two."""
+"""The markers of one dataset, and of the first and the second of two."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,13 @@ class Chart(JsonForm):
 
     @property
     def title(self) -> str:
-        """The kind, with the id of the dataset where there is one."""
+        """The kind, with the id if only one dataset is plotted."""
         return self.kind if self.series[1:] else f"{self.kind} of {self.series[0].id}"
 
     def bars(self, place: int) -> list[tuple[float, float, float]]:
-        """Return left edge, right edge and height of each bar of a dataset; none that is empty."""
+        """Return left edge, right edge and height of each bar that is not empty."""
         one, num_series = self.series[place], len(self.series)
-        # Two datasets differ in size: of each the bars are per cent.
+        # Two datasets may differ in size: their bars are percentages.
         unit = sum(one.counts) / 100 if num_series > 1 else 1
         bars = zip(one.x, one.x[1:], [count / unit for count in one.counts], strict=False)
         if self.labels:  # side by side
@@ -113,7 +113,7 @@ class Chart(JsonForm):
 
 
 def _draw_bars(figure: Any, chart: Chart, place: int, pen: Any, outline: Any) -> None:
-    """Draw bars; of the second of two datasets their outlines, unless they are side by side."""
+    """Draw bars; those of a second dataset as outlines, unless bars are side by side."""
     for left, right, height in chart.bars(place):
         if place and not chart.labels:
             x, y = (left, left, right, right), (0, height, height, 0)
@@ -123,7 +123,7 @@ def _draw_bars(figure: Any, chart: Chart, place: int, pen: Any, outline: Any) ->
 
 
 def _draw_spread(figure: Any, chart: Chart, place: int, pen: Any, thin: Any) -> None:
-    """Draw of each number a thin line from least to greatest, a thick one of the middle 80 %."""
+    """Draw a thin line for the range of each number, and a thick one for the middle 80 %."""
     one = chart.series[place]
     for number, (low, q10, median, q90, high) in zip(one.x, one.quantiles, strict=True):
         x = number + place / 2

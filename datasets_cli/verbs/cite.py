@@ -1,4 +1,4 @@
-"""How to cite a dataset: BibTeX of the data themselves, and of the papers behind them."""
+"""Citations of a dataset: BibTeX entries of the data and of the papers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Citation(JsonForm):
 
 @takes_fields(KnownId)
 def cite(call: KnownId) -> Citation:
-    """Return how to cite a dataset, installed or not; works offline.
+    """Return the citation of a dataset, installed or not; works offline.
 
     The entry of an installed dataset has its ``content``, which names the values.
 
@@ -106,5 +106,5 @@ def _texts(names: Any) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """Return a text without what LaTeX would take for a command, in one line."""
+    """Return a text in one line, with LaTeX commands escaped."""
     return "".join(_SPECIAL.get(character, character) for character in " ".join(text.split()))

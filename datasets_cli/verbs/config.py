@@ -1,4 +1,4 @@
-"""``rlds config``: where the config file is, and what its settings are."""
+"""``rlds config``: the path of the config file, and its settings."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Setting(JsonForm):
 
     Args:
         key: its table and its name, such as ``core.root``.
-        value: in the file, else the default; addresses are without what may be secret in them.
+        value: the value in the file, or the default; URLs are stripped of secrets.
         origin: ``"file"`` or ``"default"``.
-        variable: the environment variable that is set and overrides it; empty where none is.
+        variable: the environment variable that overrides it, or empty.
     """
 
     JSON = "key value origin variable|null"
@@ -39,7 +39,7 @@ class Settings(JsonForm):
 
     Args:
         path: the path of the file, which may not exist.
-        settings: all settings of ``[core]``, and the other settings in the file.
+        settings: all settings of ``[core]``, and all further settings in the file.
     """
 
     path: Path
@@ -48,7 +48,7 @@ class Settings(JsonForm):
 
 @takes_fields(RootOptions)
 def settings(call: RootOptions) -> Settings:
-    """Return the path of the config file and its settings, each with where its value comes from.
+    """Return the path of the config file, and its settings with their origins.
 
     Raises:
         UsageError: the file cannot be read, or is not a config file.

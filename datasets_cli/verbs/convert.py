@@ -1,4 +1,4 @@
-"""Changing the layout of an installed dataset; every value stays the same bit for bit."""
+"""Changes the layout of an installed dataset; every value stays the same, bit for bit."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def convert(call: ConvertCall) -> ConvertedDataset:
 
     Raises:
         UsageError: the layout is unknown.
-        SourceError: a frame below ``next`` is not that of the next row, as ``compact`` requires.
-        DiskFull: the disk has no room for the second copy that a conversion writes.
+        SourceError: a frame below ``next`` differs from the next row, which ``compact`` forbids.
+        DiskFull: the disk has too little space for the second copy.
     """
     from datasets_cli.install.layout import change_layout  # with torch
 

@@ -1,4 +1,4 @@
-"""The main job end to end on data that ships with the package: install, verify, open, sample."""
+"""The main workflow on data that ships with the package: install, verify, open, sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparing two datasets."""
+"""Compares two datasets."""
 
 from __future__ import annotations
 

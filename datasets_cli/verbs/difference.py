@@ -55,14 +55,14 @@ class DatasetDifference(JsonForm):
         num_transitions: their numbers of transitions.
         num_trajectories: their numbers of trajectories.
         only: the columns that the other dataset lacks, or has with another dtype or shape.
-        num_shared: the number of trajectories of each whose observations and actions stand,
-            bit for bit, anywhere in the other dataset. None if these columns are not alike.
-        columns: the difference of each column that both have with the same dtype and shape.
-        num_compared: the number of first rows that were compared. None if no row was read because
-            equal digests of the contents prove that all values are equal.
-        trajectory: the first trajectory whose rows are not the same in both, or None.
+        num_shared: the number of trajectories in each dataset whose observations and actions also
+            occur in the other dataset, bit for bit. None if these columns differ.
+        columns: the difference of each column with the same dtype and shape in both.
+        num_compared: the number of compared rows, counted from the first. None if no row was read,
+            because equal content digests prove that all values are equal.
+        trajectory: the first trajectory whose rows differ, or None.
         only_rows: the rows that the other dataset lacks, as runs, if one dataset repairs the other;
-            then rows of the same step are compared, without ``episode``. Else None.
+            then rows of the same step are compared, without ``episode``. Otherwise None.
     """
 
     JSON = (
@@ -84,7 +84,7 @@ class DatasetDifference(JsonForm):
 
     @property
     def changed_rows(self) -> list[str]:
-        """Sentences on the rows that a repair changed; empty without a repair."""
+        """Sentences about the rows that a repair changed; empty without a repair."""
         if self.only_rows is None:
             return []
         steps = counted(self.num_compared or 0, "step")
@@ -98,7 +98,7 @@ class DatasetDifference(JsonForm):
 
     @property
     def equal(self) -> bool:
-        """Whether columns, trajectories and every bit are the same; ids and layouts may differ."""
+        """Whether columns, trajectories and all bits are equal; ids and layouts may differ."""
         is_one_schema = not any(self.only) and len({*self.num_transitions}) == 1
         is_one_value = not any(each.num_different for each in self.columns)
         return is_one_schema and is_one_value and self.trajectory is None

@@ -1,4 +1,4 @@
-"""Installing one dataset or several, each with its result, and saying what that would do."""
+"""Downloads and installs datasets, and plans downloads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from datasets_cli.sources.resource import Resource
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 
 FETCHED_AHEAD = 2
-"""Datasets whose files are fetched while as many as there are workers are converted."""
+"""Datasets whose files are downloaded ahead while each worker converts one."""
 ON_A_CLUSTER = 16
 """The number of datasets at a time if the number of workers is unknown."""
 
@@ -204,7 +204,7 @@ def _side_by_side(
 
 
 def _num_side_by_side(ids: list[str], config: Config, options: InstallOptions) -> int:
-    """Return the number of datasets to install at a time."""
+    """Return the number of datasets to install in parallel."""
     workers = options.workers
     if workers.ends_tasks:
         count = os.cpu_count() or 1 if workers.num_workers is None else workers.num_workers
@@ -222,7 +222,7 @@ def _is_installed(id: str, config: Config, options: InstallOptions) -> bool:
 
 
 def _sizes(ids: Iterable[str], config: Config, options: InstallOptions) -> dict[str, int | None]:
-    """Return the bytes that each dataset needs, as the catalogue knows them."""
+    """Return the size of each dataset in bytes, according to the catalogue."""
     root = CacheRoot(config.root)
     listed = {recipe.family: entries for recipe, entries in catalogues(root)}
     sizes: dict[str, int | None] = {}
@@ -242,7 +242,7 @@ def _select(text: str | Iterable[str], config: Config, options: InstallOptions) 
 
 
 def _check_shared_folder(ids: list[str], config: Config, options: InstallOptions) -> None:
-    """Reject several datasets that need files of the same names, or more than a folder."""
+    """Reject a source for several datasets unless it is a folder with distinct file names."""
     folder, owners = options.source_folder, dict[str, str]()
     for id in ids:
         resolved = resolve(id, CacheRoot(config.root), unlisted=True, options=options.options)

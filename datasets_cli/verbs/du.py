@@ -1,4 +1,4 @@
-"""How much of the disk a cache root takes, dataset by dataset."""
+"""The disk usage of a cache root, by dataset."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from datasets_cli.verbs.prune import (
 
 CONVERSION = "conversion"
 OTHER = "work"
-"""Of a process that holds a lock, and has written nothing yet."""
+"""The kind of a process that holds a lock, but has not written any files."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Activity(JsonForm):
     Args:
         kind: ``"download"``, ``"conversion"``, ``"preprocess run"`` or, before
             anything is written, ``"work"``.
-        id: of the dataset.
+        id: the id of the dataset.
         path: the unfinished file or folder, or the lock.
         running: whether a process works on it now; otherwise repeating the command continues it.
         size_bytes: the bytes that are written so far.
@@ -62,9 +62,9 @@ class DatasetUsage(JsonForm):
 
     Args:
         id: the full id.
-        data_bytes: of its folder.
-        raw_bytes: of raw files that are kept.
-        table_bytes: of tables about it, also in the user's cache.
+        data_bytes: the size of its folder.
+        raw_bytes: the size of its raw files.
+        table_bytes: the size of its cached tables, also in the user's cache.
         state: as in ``rlds list``.
     """
 
@@ -78,21 +78,21 @@ class DatasetUsage(JsonForm):
 
     @property
     def size_bytes(self) -> int:
-        """All of it."""
+        """The total size."""
         return self.data_bytes + self.raw_bytes + self.table_bytes
 
 
 @dataclass(frozen=True)
 class DiskUsage(JsonForm):
-    """The disk space of a cache root.
+    """The disk usage of a cache root.
 
     Args:
         root: the folder.
-        datasets: the installed datasets that were asked for, the largest first.
-        leftovers: what no installed dataset needs; empty where ids were asked for.
-        activity: running and interrupted downloads, conversions and runs of preprocess; empty
-            where ids were asked for.
-        free_bytes: of its disk.
+        datasets: the selected installed datasets, the largest first.
+        leftovers: files that no installed dataset needs; empty if ids were selected.
+        activity: running and interrupted downloads, conversions and runs of preprocess; empty if
+            ids were selected.
+        free_bytes: the free space of the disk.
     """
 
     JSON = "root bytes=size_bytes free_bytes datasets leftovers activity"
@@ -105,7 +105,7 @@ class DiskUsage(JsonForm):
 
     @property
     def size_bytes(self) -> int:
-        """All that is listed."""
+        """The total size of the listed datasets and leftovers."""
         datasets = sum(each.size_bytes for each in self.datasets)
         return datasets + sum(each.size_bytes for each in self.leftovers)
 
@@ -135,7 +135,7 @@ def disk_usage(call: InstalledIds) -> DiskUsage:
 
 
 def usage_of(id: str, root: CacheRoot) -> DatasetUsage:
-    """Return the disk space of an installed dataset, and of what goes with it."""
+    """Return the disk usage of an installed dataset with its raw files and tables."""
     condition = condition_of(root.dataset(id), id)
     manifest = condition.manifest
     tables = sum(map(folder_size, root.tables_to_read(manifest.content))) if manifest else 0
@@ -145,7 +145,7 @@ def usage_of(id: str, root: CacheRoot) -> DatasetUsage:
 
 
 def activity_in(root: CacheRoot) -> list[Activity]:
-    """Return the running or interrupted work that the disk shows."""
+    """Return the running and interrupted work, detected by its files."""
     entries = all_entries(root)
     sizes = {id: entry.size for id, (_, entry) in entries.items()}
     downloads = [*raw_files(root)]

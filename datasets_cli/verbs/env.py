@@ -88,7 +88,7 @@ def program_info(call: RootOptions) -> ProgramInfo:
 
 
 def _needs() -> Iterator[tuple[str, str]]:
-    """Yield the packages that this one needs, and the extra of each; empty for its core."""
+    """Yield the required packages, each with its extra; empty for the core."""
     try:
         needs = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:  # its folder alone is in Python's path

@@ -1,4 +1,4 @@
-"""Exporting: an installed dataset in the files of another tool."""
+"""Exports installed datasets to files of other tools."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import folder_size
 
 ENDINGS = frozenset({".hdf5", ".json", ".memmap"})
-"""Of all files in a folder that is written."""
+"""The suffixes of all files in an exported folder."""
 
 
 @dataclass(frozen=True)
 class ExportedDataset(JsonForm):
-    """A dataset in the files of another tool.
+    """An exported dataset.
 
     Args:
         id: the dataset.

@@ -1,4 +1,4 @@
-"""The pictures of one trajectory: frames that are stored, or an environment in recorded states."""
+"""Pictures of a trajectory: stored frames, or an environment rendered in recorded states."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from datasets_cli.store.layouts.records import is_frame
 from datasets_cli.verbs.peek import trajectory_rows
 
 STATES = ("qpos", "qvel")
-"""What gymnasium's environments of MuJoCo are set to."""
+"""The recorded state that MuJoCo environments of gymnasium are set to."""
 
 
 class Pictures(NamedTuple):
@@ -38,7 +38,7 @@ def pictures_of(dataset: DatasetArrays, trajectory: int, name: str | None) -> Pi
     rows = trajectory_rows(dataset, trajectory)
     columns = [each for each in dataset.manifest.columns if len(each.shape) > 1]
     frames = [each for each in columns if is_frame(each.dtype, each.shape)]
-    # One that is named may have small pictures, too.
+    # A named column may have small pictures.
     small = [each for each in columns if each.dtype == "uint8"]
     named = [each for each in small if show_key(each.key) == name]
     if name is not None and not named:
@@ -76,7 +76,7 @@ def _picture(frame: np.ndarray) -> np.ndarray:
     while frame.ndim > 3:
         frame = frame[-1]
     if frame.ndim == 3:
-        # Channels, or frames of a stack, are fewer than lines.
+        # A dimension of channels or stacked frames is smaller than the height.
         frame = frame if frame.shape[2] < frame.shape[0] else np.moveaxis(frame, 0, 2)
         frame = frame if frame.shape[2] == 3 else frame[..., -1]
     return np.ascontiguousarray(frame)
@@ -109,12 +109,12 @@ def _of_states(dataset: DatasetArrays, rows: range, small: list[str]) -> Picture
             yield from _shown(environment, zip(*states, strict=True), manifest.id)
 
     names = " and ".join(map(show_key, keys))
-    note = f"the environment is set to each {names}; all else is as reset leaves it"
+    note = f"the environment is set to each {names}; everything else keeps its value after reset"
     return Pictures(read, len(rows), (*keys,), environment.metadata.get("render_fps"), (note,))
 
 
 def _shown(environment: Any, states: Iterable[Any], id: str) -> Iterator[np.ndarray]:
-    """Yield the picture of an environment in each state."""
+    """Yield a picture of the environment in each state."""
     environment.reset(seed=0)  # before it, none can be shown
     bare = environment.unwrapped
     # Mazes hold the environment of what moves in them.
@@ -151,7 +151,7 @@ PictureStream = Iterator[np.ndarray]
 
 
 def chosen(ending: str, count: int) -> np.ndarray:
-    """Return the numbers of the pictures that a file has of so many, int64 ``[n]``."""
+    """Return the numbers of the pictures to write, evenly spaced, int64 ``[n]``."""
     size = min(SHEET_PICTURES, count) if ending == ".png" else count
     return np.linspace(0, count - 1, size).round().astype(np.int64)
 
@@ -175,7 +175,7 @@ def _write_gif(path: Path, pictures: PictureStream, fps: int) -> list[str]:
             )
             file.writelines(data)
         file.write(b";")
-    note = f"{num_near:,} pictures have more than 256 colours: a GIF has near ones"
+    note = f"{num_near:,} pictures have more than 256 colours; the GIF approximates them"
     return [note] if num_near else []
 
 
@@ -200,7 +200,7 @@ def _write_video(path: Path, pictures: PictureStream, fps: int) -> list[str]:
         for frame in pictures:
             if not stream.codec_context.is_open:
                 stream.height, stream.width = frame.shape[:2]
-                # Most players take colours of 2 x 2 pixels alone, which odd sizes do not have.
+                # Most players require even sizes, for colours of 2 x 2 pixels.
                 is_odd = frame.shape[0] % 2 or frame.shape[1] % 2
                 stream.pix_fmt = "yuv444p" if is_odd else "yuv420p"
             form = "gray" if frame.ndim == 2 else "rgb24"

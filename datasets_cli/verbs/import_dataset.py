@@ -27,8 +27,8 @@ from datasets_cli.sources.disk import COPIED_BYTES
 
 @contextmanager
 def hashed(path: Path) -> Iterator[Callable[[], dict[str, Any]]]:
-    """Hash a file or a folder in a thread; yield what returns its name, bytes and sha256."""
-    # The sha256 of a folder is that of the list which `sha256sum` prints of its files, by path.
+    """Hash a file or a folder in a thread; yield a function that returns name, bytes and sha256."""
+    # The sha256 of a folder is the sha256 of the output of `sha256sum` for its sorted files.
     before, is_cancelled = _stats(path), Event()
     with ThreadPoolExecutor(1) as thread:
         digest = thread.submit(_digest, path, before, is_cancelled)
@@ -36,7 +36,9 @@ def hashed(path: Path) -> Iterator[Callable[[], dict[str, Any]]]:
         def resource() -> dict[str, Any]:
             sha256 = digest.result()
             if _stats(path) != before:
-                raise SourceError(f"{path} changed while it was read. Import it again.", path=path)
+                raise SourceError(
+                    f"{path} changed while it was read.", path=path, advice="Import it again."
+                )
             size = sum(size for size, *_ in before.values())
             name = path.name or path.resolve().name  # of "."
             return {"filename": name, "bytes": size, "sha256": sha256}
@@ -63,7 +65,7 @@ def _sha256(path: Path, is_cancelled: Event) -> str:
 
 
 def _stats(path: Path) -> dict[str, tuple[int, int, int]]:
-    """Return size, time of change and inode of a file, or of a folder's files by ``./path``."""
+    """Return size, modification time and inode of a file, or of all files in a folder."""
     found = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
     files = {f"./{each.relative_to(path).as_posix()}": each for each in found if each.is_file()}
     files = {path.name: path} if path.is_file() else files
@@ -79,7 +81,7 @@ class ImportPlan(JsonForm):
         path: the file or the folder.
         format: its format.
         id: the id of the new dataset.
-        map: the column of each key; ``""`` for a well-known key that is left out.
+        map: the column of each key; ``""`` for an omitted well-known key.
         columns: the columns of the files, those to read first, each with ``column``, ``key``,
             ``dtype``, ``shape`` (of a step) and ``skipped``, the reason why it is not read.
         ends: how the files mark the ends of trajectories; empty if a column of the map does.
@@ -98,12 +100,12 @@ class ImportPlan(JsonForm):
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """The columns that are not read, a sentence each."""
+        """A sentence for each column that is not read."""
         return tuple(f"{x['column']}: {x['skipped']}" for x in self.columns if x["skipped"])
 
     @property
     def options(self) -> str:
-        """The options that say the map: the same columns are read again."""
+        """The map as command-line options or as a Python argument."""
         return for_reader(as_options(self.map))
 
 
@@ -165,7 +167,7 @@ class ImportCall(OwnOptions):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Of the columns, one by one."""
+        """The names of the columns as a tuple."""
         texts = self.columns.split(",") if isinstance(self.columns, str) else self.columns
         return tuple(str(name).strip() for name in texts)
 
@@ -175,9 +177,9 @@ def plan_import(call: ImportCall) -> ImportPlan:
     """Return what ``import_dataset`` would do with the same arguments; no row is read.
 
     Raises:
-        UsageError: the path is of no known format, a column is not there, such as one of actions,
-            or nothing says where trajectories end.
-        SourceError: it is damaged.
+        UsageError: the format is unknown, a column such as the action is missing, or the ends of
+            trajectories are unknown.
+        SourceError: the files are damaged.
     """
     return _planned(call)[0]
 

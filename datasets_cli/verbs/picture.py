@@ -1,4 +1,4 @@
-"""A chart as a PNG or SVG, by matplotlib, in colours that are read on white and on black."""
+"""Draws a chart as PNG or SVG with matplotlib, in colours legible on white and on black."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEWEST_BARS = 4
 
 
 def draw_file(chart: Chart, path: Path, form: str) -> None:
-    """Draw a chart into a file, which has no background."""
+    """Draw a chart into a file with a transparent background."""
     matplotlib = import_optional("matplotlib", "A plot in a file", "plot")
     from matplotlib.figure import Figure
 
@@ -51,7 +51,7 @@ def _draw_bars(axes: Any, chart: Chart, place: int, colour: str) -> None:
 
 
 def _draw_spread(axes: Any, chart: Chart, place: int, colour: str) -> None:
-    """Draw of each number a thin line from least to greatest, a thick one of the middle 80 %."""
+    """Draw a thin line for the range of each number, and a thick one for the middle 80 %."""
     one, num_series = chart.series[place], len(chart.series)
     low, q10, median, q90, high = zip(*one.quantiles, strict=True)
     step = min((b - a for a, b in zip(one.x, one.x[1:], strict=False)), default=1)

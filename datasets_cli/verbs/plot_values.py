@@ -1,4 +1,4 @@
-"""What charts show, taken from the tables of trajectories and the statistics of columns."""
+"""The values of charts, from the tables of trajectories and the statistics of columns."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from datasets_cli.verbs.chart import Chart, Series
 
 MOST_BARS = 50
 MOST_NUMBERS = 250
-"""Of a row that are drawn one by one; more are joined, so that no plot has 20,000 points."""
+"""Maximum numbers of a row that are drawn separately; more are joined."""
 
 LARGEST_WHOLE = 2.0**50
 LARGEST = 1e300
-"""What drawings reckon with, such as a margin beside it, stays finite."""
+"""The largest value that is plotted: margins and bins around it stay finite."""
 
 ENDS = ("terminated", "truncated", "both", "neither")
 SPREAD = "thin: all, thick: 80 %, dash: median"
@@ -68,7 +68,7 @@ def _of_trajectories(dataset: DatasetArrays, name: str, root: CacheRoot) -> np.n
 
 
 def _ends(datasets: Sequence[DatasetArrays], root: CacheRoot) -> Chart:
-    """Return how many trajectories ended in which way, by the flags of their last rows."""
+    """Return the number of trajectories by the flags of their last rows."""
     series, edges = [], tuple(place - 0.5 for place in range(len(ENDS) + 1))
     for each in datasets:
         terminated, truncated = (
@@ -94,13 +94,13 @@ def _chart(
 
 
 def _has_one_number(dataset: DatasetArrays, key: Key) -> bool:
-    """Return whether a column has one number a row; rewards of several are taken together."""
+    """Return whether a column has one number per row; rewards may have several."""
     columns = (each for each in measured(dataset.manifest) if each.key == key)
     return any(key == REWARD or math.prod(each.shape) == 1 for each in columns)
 
 
 def _sampled(dataset: DatasetArrays, key: Key) -> np.ndarray:
-    """Return a column of the rows that its quantiles are of."""
+    """Return the sampled rows of a column."""
     read = dataset.arrays_of(frozenset({key})).gather(sampled_rows(dataset.manifest))
     numbers = plain_numbers(read[key])
     assert numbers is not None, "a measured column has numbers"
@@ -110,7 +110,7 @@ def _sampled(dataset: DatasetArrays, key: Key) -> np.ndarray:
 def _histogram(
     kind: str, x: str, y: str, datasets: Sequence[DatasetArrays], values: Sequence[np.ndarray]
 ) -> Chart:
-    """Return how many values are in each of some bins, which are the same for all datasets."""
+    """Return the number of values in each bin; all datasets have the same bins."""
     finite = [each[np.isfinite(each)].astype(np.float64) for each in values]
     series, notes = [], []
     for dataset, known in zip(datasets, finite, strict=True):
@@ -138,7 +138,7 @@ def _check_any(dataset: DatasetArrays, kind: str, num_values: int) -> None:
 
 
 def _bins(values: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Return the edges of bins, and their labels where each is of one whole number."""
+    """Return the edges of bins, and their labels if each contains one whole number."""
     low, high = float(values.min()), float(values.max())
     _check_span(low, high)
     is_whole = max(-low, high) < LARGEST_WHOLE and not (values % 1).any()
@@ -162,7 +162,7 @@ def _check_span(low: float, high: float) -> None:
 
 
 def _spread(kind: str, name: str, datasets: Sequence[DatasetArrays], root: CacheRoot) -> Chart:
-    """Return where each number of a part of a row is, from the statistics that are kept of it."""
+    """Return the ranges of the numbers of a part of a row, from cached statistics."""
     several = [_measures_below(each, name, root) for each in datasets]
     most = max(measures.shape[1] for measures in several)
     step, series, notes = -(-most // MOST_NUMBERS), [], []

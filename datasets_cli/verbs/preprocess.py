@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ColumnsCall(PreprocessOptions, RootOptions):
-    """What ``preprocess_columns`` takes.
+    """The arguments of ``preprocess_columns``.
 
     Args:
-        id: ``family/name``; the family may be left out where the name is unique.
-        fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``, or one
-            of fewer of these rows, ``batch[keep]``; or its name ``"module:function"``, whose module
-            may be in the working directory; or a ``Pipeline``.
+        id: ``family/name``; a unique name does not need the family.
+        fn: a function that maps a copy of consecutive rows, a TensorDict ``[n]``, to a TensorDict
+            ``[n]`` or to fewer of these rows, ``batch[keep]``; or its name ``"module:function"``,
+            with a module that may be in the working directory; or a ``Pipeline``.
         name: name of the new dataset, ``derived/NAME``.
     """
 
@@ -45,7 +45,7 @@ class ColumnsCall(PreprocessOptions, RootOptions):
 
 @dataclass(frozen=True)
 class PreprocessCall(ColumnsCall, Workers, ProgressOptions):
-    """What ``preprocess`` takes."""
+    """The arguments of ``preprocess``."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class RunCall(ProgressOptions, Workers, RootOptions):
 
 @dataclass(frozen=True)
 class JoinCall(OwnOptions):
-    """What ``join_datasets`` takes.
+    """The arguments of ``join_datasets``.
 
     Args:
         ids: an id, a name that resolves to one, a glob, or several of them, in their order.
@@ -99,7 +99,7 @@ def preprocess(call: PreprocessCall) -> DerivedDataset:
     """Map a function over an installed dataset, in parallel, into the dataset ``derived/NAME``.
 
     Raises:
-        DatasetNotInstalled: the dataset is not there.
+        DatasetNotInstalled: the dataset is not installed.
         UsageError: the new dataset exists and was created with different settings, a trajectory is
             too long for one call, or the function does not return rows.
         RldsError: the function raised, or a worker process died. Finished chunks are kept: the
@@ -120,7 +120,7 @@ def preprocess(call: PreprocessCall) -> DerivedDataset:
 
 @takes_fields(ColumnsCall)
 def preprocess_columns(call: ColumnsCall) -> DerivedColumns:
-    """Apply a function to the first trajectory; return the columns that ``preprocess`` would give.
+    """Apply a function to the first trajectory; return the columns that ``preprocess`` returns.
 
     With ``per="transition"`` it is applied to two rows.
 

@@ -1,4 +1,4 @@
-"""What killed and abandoned work left under a cache root or in memory, and deleting it."""
+"""Deletes the leftovers of killed and abandoned work, in a cache root or in memory."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def prune(call: PruneCall) -> list[Leftover]:
     Raises:
         UsageError: a negative age, or a folder does not exist.
     """
-    # A copy in the trash whose dataset is not there was being replaced: it is brought back.
+    # A copy in the trash whose dataset is missing was being replaced: it is restored.
     days = call.older_than_days
     if not days >= 0:
         name = argument("older_than_days")
@@ -180,16 +180,14 @@ def _judged(leftover: Leftover, root: CacheRoot, older_than_days: float, raw: bo
     """Return a leftover with the reason why it stays, if there is one."""
     if leftover.kind in CONTINUED and leftover.age_days < older_than_days:
         return replace(
-            leftover, reason=f"it can be continued and is {leftover.age_days:.1f} days old"
+            leftover, reason=f"it can be resumed and is {leftover.age_days:.1f} days old"
         )
     if leftover.kind == ROWS and leftover.age_days * SECONDS_A_DAY < 3600:
         return replace(leftover, reason="it is less than an hour old")
     if leftover.kind == RAW and not raw:
         return replace(leftover, reason="a download that keeps raw files may have kept them")
     if leftover.kind == TRASH and leftover.id and not is_installed(root, leftover.id):
-        return replace(
-            leftover, reason=f"it is the only copy of {leftover.id}, and is brought back"
-        )
+        return replace(leftover, reason=f"it is the only copy of {leftover.id}, and is restored")
     if leftover.kind == UNFINISHED and (path := restored_path(leftover.path)):
         return replace(leftover, reason=f"it is the only copy of {path}, and is restored")
     return leftover
@@ -203,7 +201,7 @@ def _delete(leftover: Leftover, root: CacheRoot, older_than_days: float, raw: bo
     try:
         with _lock(leftover, root):
             # Other processes may have worked on it until now.
-            leftover = _judged(_looked_at_again(leftover, root), root, older_than_days, raw)
+            leftover = _judged(_refreshed(leftover, root), root, older_than_days, raw)
             if path := restored_path(leftover.path):
                 recover(path)
             elif leftover.reason and is_only_copy:
@@ -215,13 +213,13 @@ def _delete(leftover: Leftover, root: CacheRoot, older_than_days: float, raw: bo
     except LockedError:
         return replace(leftover, reason="another process works on it")
     if leftover.path.exists():
-        return replace(leftover, reason="it cannot be deleted; see the permissions of its folder")
+        return replace(leftover, reason="it cannot be deleted; check the permissions of its folder")
     if leftover.kind in (DOWNLOAD, RAW, RECORDED):
         remove_empty_parents(leftover.path, root.path / "downloads")
     return replace(leftover, deleted=True)
 
 
-def _looked_at_again(leftover: Leftover, root: CacheRoot) -> Leftover:
+def _refreshed(leftover: Leftover, root: CacheRoot) -> Leftover:
     is_raw = leftover.kind == DOWNLOAD and is_installed(root, leftover.id)
     return leftover_of(RAW if is_raw else leftover.kind, leftover.path, leftover.id)
 
@@ -255,7 +253,7 @@ def raw_files(root: CacheRoot) -> Iterator[Leftover]:
 
 
 def _id_of_raw(root: CacheRoot, below: Path) -> str:
-    """Return the id that a folder of raw files belongs to: its own name, or that of one above."""
+    """Return the id of a folder of raw files: its own name, or the name of a folder above it."""
     # Raw files may be in folders of their dataset; an installed id decides, else the whole path.
     parts = below.parts
     for count in range(2, len(parts) + 1):
@@ -272,9 +270,9 @@ def _orphaned_tables(root: CacheRoot) -> Iterator[Leftover]:
     for id in root.installed():
         manifest = condition_of(root.dataset(id), id).manifest
         if manifest is None:
-            return  # it is not known whose tables a damaged one has
+            return  # a damaged manifest does not identify its tables
         known.add(manifest.content)
-    # A copy in the trash whose dataset is not there is brought back, with its tables.
+    # A copy in the trash whose dataset is missing is restored, with its tables.
     for path in root.trashed():
         with suppress(OSError, DamagedDataset):
             manifest = read_manifest(path)
@@ -285,7 +283,7 @@ def _orphaned_tables(root: CacheRoot) -> Iterator[Leftover]:
 
 
 def leftover_of(kind: str, path: Path, id: str = "") -> Leftover:
-    """Return a folder with its size and age, also while others write there."""
+    """Return a folder with its size and age, even while other processes write to it."""
     return Leftover(kind, path, folder_size(path), _age_days(path), id)
 
 
@@ -298,7 +296,7 @@ def _age_days(folder: Path) -> float:
 
 
 def _id_in(folder: Path) -> str:
-    """Return the id that a folder's manifest has; empty if it cannot be read."""
+    """Return the id in the manifest of a folder; empty if it cannot be read."""
     try:
         return read_manifest(folder).id
     except (OSError, DamagedDataset):

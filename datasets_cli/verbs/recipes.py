@@ -42,29 +42,29 @@ FAMILY = {
     "help": "Name of the family.",
 }
 
-TEMPLATE = '''"""{family}: say in one line what these datasets are.
+TEMPLATE = '''"""{family}: describe these datasets in one line.
 
-All that a recipe may do: docs/adding-a-dataset.md. After each change run:
+The guide to recipes: docs/adding-a-dataset.md. After each change run:
 rlds recipe check {path} --source FOLDER
 """
 
 from datasets_cli.recipe import TRAJECTORY_END, Block, CatalogueEntry, Recipe, Resource
 
-BASE = "https://example.org/{family}/"  # where the publisher has the files
+BASE = "https://example.org/{family}/"  # the URL of the files
 
 
 def datasets(web):
-    # The catalogue: names, and the bytes to download where they are known.
+    # The catalogue: the names and, if known, the sizes of the datasets.
     return [CatalogueEntry("first-v0"), CatalogueEntry("second-v0")]
 
 
 def resources(name, web):
-    # The files of a dataset: addresses in the order to try them. Add size and checksums.
+    # The files of a dataset, with URLs in the order of preference. Add sizes and checksums.
     return [Resource(urls=(f"{{BASE}}{{name}}.npz",), filename=f"{{name}}.npz")]
 
 
 def blocks(source):
-    # Rows as they were recorded: nothing is cast, and no end is guessed.
+    # The recorded rows: do not cast values, and do not guess the ends of trajectories.
     import numpy as np  # here, because `rlds list` imports every recipe
 
     (path,) = source.files.values()
@@ -74,29 +74,29 @@ def blocks(source):
             ("action",): file["actions"],
             ("next", "reward"): file["rewards"],
             ("next", "terminated"): file["terminals"],
-            TRAJECTORY_END: file["timeouts"],  # the last row of a trajectory that is cut off
+            TRAJECTORY_END: file["timeouts"],  # the last row of a truncated trajectory
         }}
         yield Block(columns)
 
 
 texts = {{"title": "{family}", "licence": "", "citation": "", "homepage": BASE}}
-# The family is the name of this file; the version is one more whenever values change.
+# The family is the name of this file. Increment the version whenever values change.
 RECIPE = Recipe("{family}", 1, **texts, datasets=datasets, resources=resources, blocks=blocks)
 '''
 
 
 @dataclass(frozen=True)
 class RecipeInfo(JsonForm):
-    """A recipe, and where it comes from.
+    """A recipe and its source.
 
     Args:
         family: the name of its family.
-        source: ``"package"``, of this program; ``"file"``, a user's own; or ``"entry point"``, of
+        source: ``"package"`` for rlds, ``"file"`` for a user's file, or ``"entry point"`` for
             another package.
-        place: its file, or the package and the name that it registered.
+        place: its file, or the package and the registered name.
         num_datasets: the number of datasets in its catalogue.
-        recipe: itself; None where it cannot be loaded.
-        error: why.
+        recipe: the recipe, or None if it cannot be loaded.
+        error: the reason why it cannot be loaded, or None.
     """
 
     JSON = (
@@ -126,7 +126,7 @@ class FamilyCall(RootOptions):
 
 @takes_fields(RootOptions)
 def list_recipes(call: RootOptions) -> list[RecipeInfo]:
-    """Return every recipe, with its source; also one that cannot be loaded."""
+    """Return all recipes with their sources, including recipes that cannot be loaded."""
     root = CacheRoot(call.chosen_config().root)
     return [_info(family, root) for family in families()]
 
@@ -169,10 +169,10 @@ def _info(family: str, root: CacheRoot) -> RecipeInfo:
 
 @takes_fields(FamilyCall)
 def new_recipe(call: FamilyCall) -> RecipeInfo:
-    """Write a file to begin a recipe with into the user's folder of recipes.
+    """Write a template for a new recipe into the user's folder of recipes.
 
     Raises:
-        UsageError: the family or the file is there already, or no family can have that name.
+        UsageError: the family or the file exists, or the name is invalid.
     """
     call.chosen_config()
     family = call.family
@@ -197,7 +197,7 @@ def new_recipe(call: FamilyCall) -> RecipeInfo:
 
 
 MOST_CALLED = 20
-"""Datasets of a catalogue whose files are asked for when a recipe is checked."""
+"""The number of datasets whose files are requested by the check of a recipe."""
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ def check_recipe(call: CheckRecipeCall) -> CheckedRecipe:
 
 @contextmanager
 def _loaded(path: Path) -> Iterator[tuple[Recipe, Callable[..., Any]]]:
-    """Yield the recipe of a file, which is imported for the block, and a wrapper of its calls."""
+    """Import the recipe of a file for the block; yield it with a wrapper for its calls."""
     file, family = path / "__init__.py" if path.is_dir() else path, path.stem
     if not file.is_file() or file.suffix != ".py":
         what = "is not a recipe" if path.exists() else "does not exist"
@@ -334,7 +334,7 @@ def _checked_entries(recipe: Recipe, entries: list[Any]) -> dict[str, CatalogueE
 
 
 def _call_with(recipe: Recipe, name: str, user_call: Callable[..., Any]) -> None:
-    """Call the functions that take the name of a dataset."""
+    """Call the functions with a parameter for the name of a dataset."""
     variant = user_call(f"variant({name!r}, {{}})", lambda: recipe.variant(name, {}))
     if variant != name:
         raise RldsError(

@@ -76,15 +76,14 @@ class RepairCall(ProgressOptions, InstalledIds):
 
 @takes_fields(RepairCall)
 def repair(call: RepairCall) -> list[RepairedDataset]:
-    """Verify installed datasets, and install those again that are damaged.
+    """Verify installed datasets, and reinstall damaged ones.
 
-    A sound dataset is not touched, and raw files that are still there and sound are not fetched
-    again. A dataset comes back in its layout and from the place that it came from; until then the
-    damaged copy stays.
+    Intact datasets are not touched, and intact raw files are not downloaded again. A dataset is
+    reinstalled in its layout and from its original source; until then the damaged copy stays.
 
     Raises:
-        PartialFailure: some are still damaged; ``results`` has every dataset, and why.
-        DatasetNotInstalled: one is not there.
+        PartialFailure: datasets are still damaged; ``results`` has all results.
+        DatasetNotInstalled: a dataset is not installed.
     """
     config = call.chosen_config()
     ids = select_installed(call.ids, config)
@@ -118,53 +117,53 @@ def _repair(text: str, config: Config, dry_run: bool, progress: Progress | None)
         return RepairedDataset(id, FAILED, str(damaged), error=damaged)
     damage = str(damaged).removesuffix(f" {repair_advice(id)}")
     known = condition_of(root.dataset(id), id).manifest
-    if how := _how_to_make_again(id, known):
+    if how := _recreation_advice(id, known):
         unrepaired = DamagedDataset(damage, id=id, advice=how)
         return RepairedDataset(id, FAILED, str(unrepaired), error=unrepaired)
     try:
-        made = _make_again(id, known, copy, config, progress)
+        made = _reinstall(id, known, copy, config, progress)
     except RldsError as error:
         return RepairedDataset(id, FAILED, damage, error=error)
     same = None if known is None else read_manifest(made.path).content == known.content
     return RepairedDataset(id, REPAIRED, damage, same)
 
 
-def _how_to_make_again(id: str, known: Manifest | None) -> str:
-    """Return how derived or recorded data are made again, which no publisher has; else nothing."""
+def _recreation_advice(id: str, known: Manifest | None) -> str:
+    """Return advice to recreate a derived or recorded dataset; empty for published ones."""
     if id.startswith("recorded/"):
-        return "Record it again: rlds record, into another --name until this one is deleted."
-    delete = f"Make it again: {shlex.join(['rlds', 'delete', id])}, then"
+        return "Record it again with rlds record, into another --name until this one is deleted."
+    delete = f"Recreate it: {shlex.join(['rlds', 'delete', id])}, then"
     if known is None or known.parent is None:
         is_derived = id.startswith("derived/")
-        by_call = f"{delete} derive it by the call that made it."
-        return by_call if is_derived else _how_it_came(id, known)
+        by_call = f"{delete} derive it with the original call."
+        return by_call if is_derived else _import_advice(id, known)
     from datasets_cli.preprocessing.origin import command_of  # with torch
 
     if command := command_of(known):
         return f"{delete} {command}"
     name = known.function.get("name")
-    by = f"the function {name}" if name else "the call that made it"
-    return f"{delete} derive it from {known.parent['id']} by {by}."
+    by = f"the function {name}" if name else "the original call"
+    return f"{delete} derive it from {known.parent['id']} with {by}."
 
 
-def _how_it_came(id: str, known: Manifest | None) -> str:
-    """Return how imported and other own data are made again, which no recipe has; else nothing."""
+def _import_advice(id: str, known: Manifest | None) -> str:
+    """Return advice to recreate a user's own dataset; empty for published ones."""
     source = known.resources[0] if known and known.resources else {"checked": OWN}
     if id.partition("/")[0] in families() or source.get("checked") != OWN:
         return ""
     if not (known and (format := known.metadata.get("imported_from"))):
         force = argument("force", "True")
-        return f"It is data of your own. Make it again by what made it, with {force}."
+        return f"It is your own data. Write it again, with {force}."
     path = source["filename"]
     command = shlex.join(["rlds", "import", path, "--name", id, "--force"])
-    return f"It was imported from {path} ({format}). Make it again, with the same --map: {command}"
+    return f"It was imported from {path} ({format}). Import it again with the same --map: {command}"
 
 
-def _make_again(
+def _reinstall(
     id: str, known: Manifest | None, copy: Identity, config: Config, progress: Progress | None
 ) -> InstalledDataset:
-    """Install a dataset again, as its manifest says that it was."""
-    # Another process may do so at the same time. It is waited for, and a sound copy of it is kept.
+    """Reinstall a dataset with the options in its manifest."""
+    # If another process does the same, this one waits for it, and its intact copy stays.
     options = InstallOptions(force=True, workers=Workers(num_workers=None))
     if known is not None:
         options = replace(
@@ -185,7 +184,7 @@ def _make_again(
 
 
 def _source_folder(known: Manifest, config: Config) -> str | None:
-    """Return the folder that raw files came from; None where they were fetched, or ship with us."""
+    """Return the source folder of raw files; None if they were downloaded or ship with rlds."""
     first = known.resources[0] if known.resources else {}
     url, filename = str(first.get("url", "")), str(first.get("filename", ""))
     if not Path(url).is_absolute():
@@ -195,7 +194,7 @@ def _source_folder(known: Manifest, config: Config) -> str | None:
 
 
 def _is_repaired(id: str, known: Manifest | None, config: Config) -> bool:
-    """Return whether the copy of another process is sound; refuse other data that are damaged."""
+    """Return whether the copy of another process is intact; reject a damaged copy."""
     try:
         verify_installed(id, config)  # fails if another process has deleted it
     except IntegrityError:

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 DrawName = Literal["uniform", "epoch", "slice", "priority"]
 FormatName = Literal["torch", "numpy", "jax"]
 Leaves = dict[str, tuple[str, tuple[int, ...]]]
-"""Element type and shape of each leaf, by its key joined by dots."""
+"""The dtype and shape of each leaf, by its dotted key."""
 
 SLICE_ROWS = 32
 RUNS = 5
 ALPHA, BETA = 0.6, 0.4
-"""Of priorities, which stay equal until training gives some back."""
+"""The exponents of the sampler; the priorities stay equal, because no training updates them."""
 
 
 @dataclass(frozen=True)
@@ -197,14 +197,14 @@ def _opened(call: SampleCall, slice_len: int) -> ExperienceReplay:
 
 
 def _waited_for(sample: Callable[[], Any]) -> Callable[[], Any]:
-    """Return what draws a batch of JAX and waits until it is there."""
+    """Return a function that draws a batch of JAX and waits for its arrays."""
     import jax
 
     return lambda: jax.block_until_ready(sample())
 
 
 def _rate(draw: Callable[[], Any], seconds: float) -> float:
-    """Draw for some time; return batches a second."""
+    """Draw batches for some seconds; return the batches per second."""
     count, passed, began = 0, 0.0, time.perf_counter()
     while passed < seconds:
         draw()

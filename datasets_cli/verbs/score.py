@@ -37,10 +37,10 @@ class NormalisedScores(JsonForm):
 
 @dataclass(frozen=True)
 class ScoreCall(RootOptions):
-    """What ``normalised_scores`` takes.
+    """The arguments of ``normalised_scores``.
 
     Args:
-        id: ``family/name``; the family may be left out where the name is unique.
+        id: ``family/name``; a unique name does not need the family.
         returns: undiscounted sums of the rewards of episodes, or a mean of them.
     """
 
@@ -56,11 +56,11 @@ class ScoreCall(RootOptions):
 
 @takes_fields(ScoreCall)
 def normalised_scores(call: ScoreCall) -> NormalisedScores:
-    """Return the normalised score of each return, by a dataset's reference scores; works offline.
+    """Return normalised scores of returns by the reference scores of a dataset; works offline.
 
     Raises:
         UnknownDataset: no recipe and no folder has that name; the message has the nearest ones.
-        UsageError: it has no reference scores, or a return or a score is not a finite number.
+        UsageError: the dataset has no reference scores, or a return or a score is not finite.
     """
     config, returns = call.chosen_config(), tuple(map(_number, call.returns))
     info = dataset_info(call.id, config=config)
@@ -88,17 +88,18 @@ def _score(number: float, low: float, high: float) -> float:
     score = 100 * (number - low) / (high - low)
     if not math.isfinite(score):
         raise UsageError(
-            f"{argument('returns')} has {number!r}, whose score is not finite.",
+            f"{argument('returns')}: the score of {number!r} is not finite.",
             argument="returns",
+            expected="returns with finite scores",
             found=number,
         )
     return score
 
 
 def _references(info: DatasetInfo) -> tuple[float, float, str]:
-    """Return the two reference scores of a dataset, and who states them."""
+    """Return the two reference scores of a dataset, and their source."""
     manifest = info.manifest
-    parent = f", which has them of {manifest.parent['id']}" if manifest and manifest.parent else ""
+    parent = f", derived from {manifest.parent['id']}" if manifest and manifest.parent else ""
     for source, known in (
         (f"the manifest of {info.id}{parent}", manifest.metadata if manifest else {}),
         (f"the catalogue of {info.family}", info.details or {}),
@@ -111,8 +112,8 @@ def _references(info: DatasetInfo) -> tuple[float, float, str]:
     if manifest:
         manifest.check_rewards("a score")
     raise UsageError(
-        f"{info.id} has no reference scores of a random and an expert policy: neither its "
-        "catalogue nor its publisher's file states them.",
+        f"{info.id} has no reference scores of a random and an expert policy, in its catalogue or "
+        "its publisher's files.",
         id=info.id,
         expected=("ref_min_score", "ref_max_score"),
         advice="D4RL's datasets have them. See: rlds list 'd4rl/*'",

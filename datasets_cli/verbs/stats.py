@@ -1,4 +1,4 @@
-"""Statistics of a dataset's columns and trajectories, of tables that are made where missing."""
+"""Statistics of the columns and trajectories of a dataset, cached as tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Measures = Mapping[str, Any]
 PARTS = ("columns", "frames", "trajectories")
 MOST_NUMBERS = 64
-"""Of a column that a table has a row each of."""
+"""Maximum numbers of a column with a row each in the table."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class DatasetStatistics(JsonForm):
         content: the digest of its data.
         num_transitions: the number of transitions.
         num_trajectories: the number of trajectories.
-        columns: of all numbers of each column together: count, mean, standard deviation, range,
+        columns: for all numbers of each column together: count, mean, standard deviation, range,
             quantiles (1, 10, 50, 90 and 99 %), NaN and infinite numbers, whether it is constant,
             and the count of each value if there are at most 64.
         numbers: the measures of each number of a row, for each requested column.
@@ -68,7 +68,7 @@ class DatasetStatistics(JsonForm):
     changed: tuple[str, ...] = ()
 
     def table(self) -> list[dict[str, str]]:
-        """Return columns as people read them, by heading; below each its numbers, if few."""
+        """Return the table of columns, by heading; each is followed by its numbers, if few."""
         rows = []
         for name, measures in self.columns.items():
             rows.append({"COLUMN": name, **_cells(measures)})
@@ -80,7 +80,7 @@ class DatasetStatistics(JsonForm):
         return rows
 
     def trajectory_table(self) -> list[dict[str, str]]:
-        """Return what trajectories have, such as their returns, as people read it, by heading."""
+        """Return the table of returns, lengths and ends of trajectories, by heading."""
         return [{"TRAJECTORIES": name, **_cells(each)} for name, each in self.trajectories.items()]
 
     @property
@@ -225,7 +225,7 @@ def _selected(measures: Mapping[str, Measures], names: set[str]) -> dict[str, Me
 
 
 def _cells(measures: Measures) -> dict[str, str]:
-    """Return the measures of a column, or of one of its numbers, as people read them."""
+    """Return the measures of a column, or of one of its numbers, as text."""
     median = measures["quantiles"][2] if "quantiles" in measures else measures["q50"]
     values = {name: measures[name] for name in ("mean", "std", "min")}
     values |= {"q50": median, "max": measures["max"]}

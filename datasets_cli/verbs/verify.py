@@ -1,4 +1,4 @@
-"""Verifying installed datasets: their files, that they open, and every value."""
+"""Verifies installed datasets: their files, their opening, and with ``deep`` every value."""
 
 from __future__ import annotations
 
@@ -45,18 +45,17 @@ NOT_INSTALLED = "not installed"
 
 @dataclass(frozen=True)
 class VerifiedDataset(JsonForm):
-    """What came of comparing an installed dataset with its manifest.
+    """The result of the verification of one dataset.
 
     Args:
         id: the full id.
-        num_files: files that were compared; None where one differs.
-        unverified: why its raw files are not known to be the publisher's; empty where they are.
-        error: names every file that differs, or says that the dataset is not there; None where
-            all is well.
+        num_files: the number of compared files; None if a file differs.
+        unverified: the reasons why its raw files may differ from the publisher's.
+        error: the error that names every different file or the missing dataset, or None.
         state: ``"installed"``, ``"unchecked"``, ``"unverified"``, ``"newer"``, ``"damaged"`` or
             ``"not installed"``.
         opened: whether it was also opened, and its first and last row read.
-        report: what reading every value found out; None where that was not asked for.
+        report: the report of the deep check, or None.
     """
 
     JSON = "id ok state error? files=num_files? opened=_opened? deep=report?"
@@ -71,7 +70,7 @@ class VerifiedDataset(JsonForm):
 
     @property
     def ok(self) -> bool:
-        """Whether every file is as the manifest says."""
+        """Whether all files match the manifest."""
         return self.error is None
 
     @property
@@ -195,7 +194,7 @@ def verify_installed(text: str, config: Config) -> Manifest:
 def verify_deep(
     text: str, config: Config, progress: Progress = silent
 ) -> tuple[Manifest, DeepReport]:
-    """Verify a dataset and read every value; keep what that finds out in its tables."""
+    """Verify a dataset, read every value, and cache the report."""
     from datasets_cli.store.deep_check import deep_check
 
     id = installed_id(text, config)
@@ -214,7 +213,7 @@ def verify_deep(
     try:
         save_table(CacheRoot(config.root), manifest.content, TABLE, report.to_json())
     except OSError as error:  # the report is shown, and can be made again
-        logger.warning("%s: the report is not kept (%s)", manifest.id, error)
+        logger.warning("%s: the report is not cached (%s)", manifest.id, error)
     return manifest, report
 
 

@@ -86,7 +86,7 @@ def blocks(source: Source) -> Iterator[Block]:
 
 
 def _row_datasets(file: h5py.File) -> tuple[dict[str, h5py.Dataset], dict[str, h5py.Dataset]]:
-    """Return the datasets with one entry a step, by path, and the other datasets."""
+    """Return the datasets with one entry per step, by path, and the other datasets."""
     arrays = _arrays(file)
     datasets = {path: item for path, item in arrays.items() if not path.startswith("metadata/")}
     first, *rest = textwrap.wrap(", ".join(datasets), 1_000) or ["nothing"]
@@ -112,7 +112,7 @@ def _row_datasets(file: h5py.File) -> tuple[dict[str, h5py.Dataset], dict[str, h
     length = lengths["observations"]
     if set(lengths.values()) != {length} or not length:
         raise SourceError(
-            f"{filename} is ragged: expected one entry a step in {', '.join(lengths)}, found "
+            f"{filename} is ragged: expected one entry per step in {', '.join(lengths)}, found "
             + ", ".join(f"{path} {list(shape)}" for path, shape in lengths.items())
             + ". The file is damaged or cut off.",
             path=filename,
@@ -124,7 +124,7 @@ def _row_datasets(file: h5py.File) -> tuple[dict[str, h5py.Dataset], dict[str, h
 
 
 def _has_rows(path: str, item: h5py.Dataset, length: tuple[int, ...]) -> bool:
-    """Return whether a dataset has one entry of numbers or text a step."""
+    """Return whether a dataset has one entry of numbers or text per step."""
     # The dtype of a column of `KEYS` is not checked here: the core names a wrong one.
     is_kept = path in KEYS or item.dtype.kind in "biufc" or _is_text(item)
     return bool(item.shape[:1] == length) and is_kept

@@ -31,7 +31,7 @@ class CommonArrays:
     varying: set[str] = field(default_factory=set)
 
     def add(self, name: str, found: Mapping[str, Stored]) -> None:
-        """Compare the arrays of another episode; ``rows`` counts rows beyond one a step."""
+        """Compare the arrays of another episode; ``rows`` counts rows beyond one per step."""
         self.arrays = self.arrays or dict(found)
         if found == self.arrays:
             return

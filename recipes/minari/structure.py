@@ -50,7 +50,7 @@ def read_structure(storage: EpisodeStorage) -> Structure:
         elif steps:
             episodes.append(StoredEpisode(name, steps))
             common.add(name, _beyond_steps(arrays, steps))
-    # Last, because only complete episodes show whether an info has a row beyond one a step.
+    # Last, because only complete episodes show whether an info has a row beyond one per step.
     for name, (steps, arrays) in short.items():
         common.add(name, _beyond_steps(arrays, steps, common.arrays, short=True))
     leaves, notes = _choose(common, inexact_paths(storage, episodes, common))
@@ -134,7 +134,7 @@ def _beyond_steps(
     *,
     short: bool = False,
 ) -> dict[str, Stored]:
-    """Return arrays whose ``rows`` counts rows beyond one a step: 0, 1, or None for any other."""
+    """Return arrays whose ``rows`` counts rows beyond one per step: 0, 1, or None for any other."""
     found = {}
     for path, stored in arrays.items():
         extra = stored.rows - steps if stored.rows is not None else None
@@ -160,7 +160,7 @@ def _choose(common: CommonArrays, inexact: set[str]) -> tuple[list[Leaf], list[s
         elif stored.dtype != TEXT and not can_store(key, stored.dtype):
             left_out.setdefault("of variable length", []).append(name)
         elif stored.rows is None:
-            left_out.setdefault("not one entry a step", []).append(name)
+            left_out.setdefault("not one entry per step", []).append(name)
         elif path in inexact:
             why = f"integers in some episodes, which {stored.dtype} does not hold exactly"
             left_out.setdefault(why, []).append(name)

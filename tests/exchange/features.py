@@ -120,7 +120,7 @@ FEATURES = {
     "both flags in a row": _both_flags,
     "a dataset of one step": _of_one_step,
     "no successors": lambda: {k: v for k, v in basic().items() if k != ("next", "observation")},
-    "one number a row": lambda: _with(action=np.arange(COUNT)),
+    "one number per row": lambda: _with(action=np.arange(COUNT)),
     "a reward of float16": lambda: _of_reward("float16"),
     "a reward of float32": lambda: _of_reward("float32"),
     "a reward of bfloat16": lambda: _of_reward("bfloat16"),

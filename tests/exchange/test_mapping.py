@@ -254,7 +254,7 @@ def test_repair_says_how_own_data_are_made_again_and_force_does_it(
     told = (
         "rlds import a.npz --name mine/lift --force"
         if place != "manifest.json"
-        else "data of your own"
+        else "your own data"
     )
     assert told in str(result.error) and "Did you mean" not in str(result.error)
     import_dataset(path, "mine/lift", layout="ted", force=True, config=config)

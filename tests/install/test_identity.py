@@ -314,7 +314,7 @@ def test_a_report_that_cannot_be_kept_is_still_shown(
     monkeypatch.setattr("datasets_cli.verbs.verify.save_table", refuse)
     (found,) = datasets_cli.verify(door, deep=True, progress=silent)
     assert found.report is not None
-    assert "the report is not kept" in caplog.text
+    assert "the report is not cached" in caplog.text
 
 
 @pytest.mark.parametrize("is_given", [True, False])

@@ -280,7 +280,7 @@ def test_an_input_that_is_not_installed_is_named_with_the_command(
 
 def test_who_has_nothing_installed_is_told_how_to_begin(here: Path, capsys: Capture) -> None:
     assert main(["preprocess"]) == 0
-    assert "Begin with: rlds download demo/door-human or rlds demo" in capsys.readouterr().err
+    assert "Start with: rlds download demo/door-human or rlds demo" in capsys.readouterr().err
     assert main(["download", "demo/iris", "-q"]) == 0
     assert main(["preprocess"]) == 0
     capsys.readouterr()

@@ -83,7 +83,7 @@ def test_a_closed_first_publisher_leads_to_the_second_in_one_line(
     publish(google, folder)
     assert main(["download", "Pong/5"]) == 0
     output = capsys.readouterr()
-    lines = [line for line in output.err.splitlines() if "refused" in line]
+    lines = [line for line in output.err.splitlines() if "denies access" in line]
     assert len(lines) == 1
     assert UNPLUGGED in lines[0]
     assert main(["path", "Pong/5"]) == 0
@@ -96,7 +96,7 @@ def test_a_dry_run_says_which_form_would_be_taken(
     publish(google, folder)
     assert main(["download", "Pong/5", "--dry-run"]) == 0
     assert (
-        f"atari_dqn/Pong/5 is refused by its publisher; {UNPLUGGED} is" in capsys.readouterr().err
+        f"the publisher denies access to atari_dqn/Pong/5; {UNPLUGGED}" in capsys.readouterr().err
     )
     assert main(["download", "Pong/5", "--dry-run", "--json"]) == 0
     (plan,) = json.loads(capsys.readouterr().out)

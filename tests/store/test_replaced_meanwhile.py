@@ -327,7 +327,7 @@ def test_repair_does_not_bring_back_what_was_deleted_meanwhile(
     install: Callable, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (install(HUMAN) / "action.memmap").unlink()
-    before(monkeypatch, repairing, "_make_again", lambda: delete(HUMAN, config))
+    before(monkeypatch, repairing, "_reinstall", lambda: delete(HUMAN, config))
     with pytest.raises(PartialFailure) as failed:
         datasets_cli.repair(HUMAN, config=config)
     assert isinstance(failed.value.results[0].error, DatasetNotInstalled)
@@ -350,7 +350,7 @@ def test_prune_keeps_the_raw_files_of_a_dataset_that_was_installed_meanwhile(
 
     before(monkeypatch, pruning, "_lock", install_and_keep)
     [left] = datasets_cli.prune(older_than_days=0, config=config)
-    assert left.kept and raw.exists()
+    assert left.reason and raw.exists()
 
 
 @pytest.mark.parametrize("command", ["du", "prune --dry-run", f"delete {HUMAN} --yes"])

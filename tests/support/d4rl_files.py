@@ -84,7 +84,7 @@ def steps(
 
 
 def infos(path: Path, num_steps: int = NUM_STEPS, dtype: str = "float32", **widths: int) -> Any:
-    """Return columns ``infos/<name>`` of the widths; a width of 0 is one number a step."""
+    """Return columns ``infos/<name>`` of the widths; a width of 0 is one number per step."""
     return {
         f"infos/{name}": floats(path, name, *(num_steps, width)[: 1 + (width > 0)], dtype=dtype)
         for name, width in widths.items()

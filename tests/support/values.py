@@ -165,7 +165,7 @@ def read_leaves(folder: Path, prefix: Key = ()) -> dict[Key, np.ndarray]:
 
 
 def read_texts(folder: Path) -> dict[Key, list[str]]:
-    """Return every column of text with one value a row, by the manifest and raw bytes."""
+    """Return every column of text with one value per row, by the manifest and raw bytes."""
     texts: dict[Key, list[str]] = {}
     for entry in json.loads((folder / "manifest.json").read_text()).get("texts", []):
         offsets = np.fromfile(folder / "text.offsets", "<i8")

@@ -135,7 +135,7 @@ def test_two_datasets_are_compared_as_the_command_does(
     for column in difference["columns"]:
         assert number[".".join(column["key"])] == f"{column['num_different']:,}"
     same = ask(guarded(config), f"/compare?a={door}&b={door}").text
-    assert "<h2>Equal</h2>" in same and "Nothing is read" in same
+    assert "<h2>Equal</h2>" in same and "Nothing was read" in same
 
 
 def test_what_is_too_large_for_a_page_is_told_with_the_command(

@@ -331,7 +331,7 @@ def test_one_content_is_not_read(config: Config, capsys: pytest.CaptureFixture[s
     assert difference.equal and difference.num_compared is None
     assert difference.num_shared == (len(LENGTHS), len(LENGTHS))
     assert main(["diff", "a", "derived/a"]) == 0
-    assert "Nothing is read: both have one content." in capsys.readouterr().out
+    assert "Nothing was read: the content digests are equal." in capsys.readouterr().out
 
 
 def test_wrong_ids_and_damage_are_told_by_exit_codes(

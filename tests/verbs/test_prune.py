@@ -71,7 +71,7 @@ def test_a_partial_download_stays_for_a_week(config: Config, root: CacheRoot) ->
     new = file(root.downloads(OTHER) / "hopper.hdf5.part", days=6)
     old = file(root.downloads("d4rl/ant-random-v2") / "ant.hdf5.part", days=8)
     found = {each.id: each for each in datasets_cli.prune(config=config)}
-    assert found[OTHER].reason.startswith("it can be continued") and new.exists()
+    assert found[OTHER].reason.startswith("it can be resumed") and new.exists()
     assert found["d4rl/ant-random-v2"].deleted and not old.parent.exists()
     assert outcomes(config, older_than_days=0) == {"download": True} and not new.exists()
 

@@ -263,7 +263,7 @@ def test_derived_data_are_not_guessed(config: Config, door: str) -> None:
     failed = [each for each in caught.value.results if each.outcome == "failed"]
     assert [each.id for each in failed] == ["derived/same"]
     how = (
-        f"Make it again: rlds delete derived/same, then derive it from {door} by the function "
+        f"Recreate it: rlds delete derived/same, then derive it from {door} with the function "
         "tests.verbs.test_repair.test_derived_data_are_not_guessed.<locals>.<lambda>."
     )
     assert str(failed[0].error).endswith(how) and "rlds repair" not in failed[0].damage
@@ -275,7 +275,7 @@ def test_recorded_data_are_not_looked_for_at_a_publisher(config: Config, door: s
         datasets_cli.repair("recorded/mine", config=config)
     [result] = caught.value.results
     assert str(result.error).endswith(
-        f"recorded/mine: its manifest is for '{door}'. Record it again: rlds record, into "
+        f"recorded/mine: its manifest is for '{door}'. Record it again with rlds record, into "
         "another --name until this one is deleted."
     )
 

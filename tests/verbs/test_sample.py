@@ -68,7 +68,7 @@ def test_slices_say_which_trajectories_are_too_short(
         )
         == 0
     )
-    assert "slices leave out 1 trajectory that are shorter" in capsys.readouterr().err
+    assert "1 trajectory shorter than a slice" in capsys.readouterr().err
 
 
 def test_batches_a_second_are_the_median_of_five_runs(door: str, capsys: Capture) -> None:
@@ -88,7 +88,7 @@ def test_text_that_is_left_out_is_named(config: Config, capsys: Capture) -> None
     document = json.loads(capsys.readouterr().out)
     assert document["texts"] == ["next.observation.mission", "observation.mission"]
     assert main(["sample", id]) == 0
-    assert "text is left out (next.observation.mission" in capsys.readouterr().err
+    assert "text is not drawn (next.observation.mission" in capsys.readouterr().err
 
 
 def test_a_narrow_terminal_has_whole_lines(

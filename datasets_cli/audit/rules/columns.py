@@ -15,7 +15,7 @@ from datasets_cli.schema.columns import REWARD, Key, show_key
 MOTION = 1e-3
 """The largest change of a number of an observation at rest, in its own unit."""
 IDLE_SHARE = 0.1
-"""Of all steps, which is worth a note."""
+"""The share of all steps at rest that makes a note."""
 STATES = ("qpos", "qvel")
 """Names of columns that are the state of a simulator, and change with it."""
 

@@ -13,9 +13,9 @@ from datasets_cli.schema.columns import TERMINATED, Key
 
 NUMBER: Key = ("info", "episode_index")
 LENGTHS = "trajectory_lengths"
-"""Of metadata: the steps of each trajectory by its number, as the publisher states them."""
+"""The metadata entry with the published number of steps of each trajectory."""
 UNFINISHED = "without_last_observation"
-"""Of metadata: the ``rows`` that are last steps of such episodes, and how many ``episodes`` are."""
+"""The metadata entry with the last ``rows`` of such episodes, and the number of ``episodes``."""
 
 
 @dataclass

@@ -22,7 +22,7 @@ from datasets_cli.schema.columns import Column, Key
 State = TypeVar("State")
 NONE = np.zeros(0, np.int64)
 MOST_ROWS = 500_000
-"""Of one finding that are kept; how many there are is counted on."""
+"""Maximum rows that a finding stores; further rows are only counted."""
 
 
 @dataclass(frozen=True)
@@ -131,13 +131,13 @@ class Rule(JsonForm):
         severity: Severity | None = None,
         text: str | None = None,
     ) -> Finding | None:
-        """Return a finding about some rows; None where there are none.
+        """Return a finding about rows, or None without rows.
 
         Args:
             rows: the rows, or the first row of each trajectory.
-            measure: the numbers that decided.
-            severity: of this finding, where it is not the rule's.
-            text: one sentence in place of the rule's meaning.
+            measure: the measured numbers, as text.
+            severity: the severity of this finding, if it differs from the rule's.
+            text: a sentence that replaces the meaning of the rule.
         """
         if not rows.count:
             return None

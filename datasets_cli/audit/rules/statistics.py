@@ -16,14 +16,14 @@ from datasets_cli.schema.columns import Key, show_key
 QUANTILES = {f"q{share:02}" for share in range(1, 100)}
 NAMES = QUANTILES | {"min", "max"}
 STATISTICS = "stats"
-"""Of metadata: by the column's name ``min``, ``max`` and quantiles ``q01`` to ``q99``."""
+"""The metadata entry with ``min``, ``max`` and quantiles ``q01`` to ``q99`` of each column."""
 TOLERANCE = 0.05
-"""Of quantiles, as a share of rows: they are often estimated."""
+"""The tolerance of quantiles, as a share of rows: they are often estimates."""
 
 
 @dataclass
 class Statistics:
-    """Rows beyond the least and the largest numbers that are stated, and shares of quantiles."""
+    """Rows beyond the published minimum and maximum, and wrong shares of quantiles."""
 
     stated: Mapping[Key, Mapping[str, np.ndarray]]  # float64 [d]
     num_rows: int = 0

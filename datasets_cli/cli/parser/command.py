@@ -36,7 +36,7 @@ class Interrupted(BaseException):
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Have SIGINT and SIGTERM raise ``Interrupted``."""
+    """Raise ``Interrupted`` for SIGINT and SIGTERM within the block."""
     handlers = {
         number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)
     }
@@ -55,11 +55,11 @@ _NEGATIVE = re.compile(r"-[\d.]")
 MOST_COLUMNS = 100
 FEWEST_COLUMNS = 20
 BESIDE_COLUMNS = 60
-"""The narrowest terminal in which descriptions stand beside the names of options."""
+"""The minimum width of a terminal for descriptions in the same line as the options."""
 
 
 class Command(TyperCommand):
-    """A command of ``rlds``; its epilog has one example a line."""
+    """A command of ``rlds``; its epilog has one example per line."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, with the global options if a line is completed."""
@@ -189,12 +189,12 @@ OTHER_WORDS = {
     **dict.fromkeys(("map", "process"), "preprocess"),
     **{"check": "verify", "fix": "repair", "import": "scan", "help": "--help"},
 }
-"""Commands of other tools, and the commands of ``rlds`` that do the same."""
+"""Commands of other tools, and the equivalent commands of ``rlds``."""
 
 
 @dataclass(frozen=True)
 class CommandEntry:
-    """A command that is not imported yet."""
+    """A command that is imported on its first use."""
 
     place: str  # module:function
     about: str  # the first sentence of its docstring, without the full stop
@@ -226,7 +226,7 @@ class Commands(UserDict[str, Any]):
 
 
 class Group(TyperGroup):
-    """A group whose commands stand in a table; it suggests commands for other tools' names."""
+    """A group with a table of commands; it suggests commands for the names of other tools."""
 
     groups: ClassVar[Mapping[str, Mapping[str, CommandEntry]]] = {}
 
@@ -242,7 +242,7 @@ class Group(TyperGroup):
         return convert_lazily(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the global options, which may stand before or after the command."""
+        """Read the global options, which may come before or after the command."""
         ordered = args if ctx.resilient_parsing else in_front(args, self.get_params(ctx))
         return super().parse_args(ctx, ordered)
 

@@ -18,7 +18,7 @@ VARIABLE = "_RLDS_COMPLETE"
 
 
 def complete(app: typer.Typer) -> None:
-    """Print what may follow the words so far, and nothing else: it stands in a prompt."""
+    """Print only the completions of the words so far, because they appear in a prompt."""
     # Typer would import rich to clean the help of each word; ours has no markup.
     sys.modules["rich"] = None  # type: ignore[assignment]
     warnings.simplefilter("ignore")
@@ -97,7 +97,7 @@ def _names_below(context: typer.Context, folder: str) -> list[str]:
 
 
 def _root(context: typer.Context) -> Any:
-    """Return the cache root that the words so far mean."""
+    """Return the cache root according to the words so far."""
     from datasets_cli.config import load_config
     from datasets_cli.store.cache_root import CacheRoot
 

@@ -92,7 +92,7 @@ Body = Callable[..., None]
 METAVARS: dict[Any, str] = {int: "N", float: "NUMBER", str: "TEXT", list[str]: "TEXT"}
 
 ID_COMPLETIONS = ("known_ids", "installed_ids")
-"""The kinds of ids for which ``-`` reads ids from stdin, one a line."""
+"""The kinds of ids for which ``-`` reads ids from stdin, one per line."""
 
 
 def options_of(**kinds: str | type) -> Callable[[Body], Body]:
@@ -153,7 +153,9 @@ def _with_stdin(value: Any) -> Any:
         return value
     lines = [line.strip() for line in sys.stdin if line.strip()]
     if not lines:  # without any id some verbs take all
-        raise UsageError("- reads ids from stdin, one a line, but stdin is empty.", expected="ids")
+        raise UsageError(
+            "- reads ids from stdin, one per line, but stdin is empty.", expected="ids"
+        )
     ids = [id for text in texts for id in (lines if text == "-" else [text])]
     if not isinstance(value, str):
         return ids

@@ -278,7 +278,7 @@ def recover_environment(
     manifest: Manifest, options: Mapping[str, Any], *, evaluation: bool = False
 ) -> gymnasium.Env[Any, Any]:
     """Return the environment of a dataset, created by ``gymnasium.make``."""
-    # The spec names code to import: use it only for data from people whom you trust.
+    # The spec names code to import: use it only for data from people you trust.
     try:
         if (spec := environment_spec(manifest, evaluation=evaluation)) is not None:
             return gymnasium.make(spec, **options)

@@ -115,7 +115,7 @@ def _parts(
 
 
 def expand_to_rows(column: torch.Tensor, row_batch_size: tuple[int, ...]) -> torch.Tensor:
-    """Repeat one entry a row ``[B, ...]`` for the whole row: ``[B, *row_batch_size, ...]``."""
+    """Repeat one entry per row ``[B, ...]`` for the whole row: ``[B, *row_batch_size, ...]``."""
     for _ in row_batch_size:
         column = column.unsqueeze(1)
     trailing = column.shape[1 + len(row_batch_size) :]

@@ -40,7 +40,7 @@ def row_numbers(index: Index, storage: Storage) -> RowNumbers:
     if rows.dtype == torch.bool:
         if rows.shape != (num_rows,):
             raise OutOfRange(
-                f"A mask must have the shape [{num_rows}], one entry a row, not {[*rows.shape]}.",
+                f"A mask must have the shape [{num_rows}], one entry per row, not {[*rows.shape]}.",
                 argument="index",
                 expected=[num_rows],
                 found=[*rows.shape],

@@ -95,8 +95,8 @@ class TensorDictReplayBuffer(ReplayBuffer):
         """Return a buffer with copies of the rows ``[N, ...]`` of a nested dict of arrays.
 
         Args:
-            arrays: of numpy, by the names of the entries, such as ``observation`` and ``next``.
-            options: of the buffer; its ``storage`` has room for these rows by default.
+            arrays: numpy arrays by the names of the entries, such as ``observation`` and ``next``.
+            options: options of the buffer; by default its ``storage`` has room for these rows.
 
         Raises:
             UsageError: a value is not an array, or the arrays differ in their number of rows.

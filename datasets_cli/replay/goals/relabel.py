@@ -259,7 +259,7 @@ def _replace(
             key=key,
             expected=f"{stored.dtype} {list(stored.shape)}",
             found=f"{values.dtype} {list(values.shape)}",
-            advice="Return one number a row.",
+            advice="Return one number per row.",
         )
     fresh = values.to(stored).reshape(stored.shape)
     put(rows, key, torch.where(_beside(is_new, stored), fresh, stored))

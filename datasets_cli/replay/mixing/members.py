@@ -197,7 +197,7 @@ class MixtureStorage(Storage):
         return torch.cat(parts)
 
     def scalar_column(self, key: Key) -> torch.Tensor:
-        """Return a column of one number a row, ``[rows, 1]``."""
+        """Return a column of one number per row, ``[rows, 1]``."""
         if key == MEMBER:
             return torch.repeat_interleave(self.lengths).unsqueeze(1)
         parts = [storage.scalar_column(key) for storage in self.storages]
@@ -337,7 +337,7 @@ class MemberRows(Storage):
         return GatheredLeaves(self._plan, slots, [*map(to_array, mapped.values())], len(index))
 
     def scalar_column(self, key: Key) -> torch.Tensor:
-        """Return a column of one number a row, ``[rows, 1]``; it is not scaled, cast or padded."""
+        """Return a column of one number per row, ``[rows, 1]``, not scaled, cast or padded."""
         if self._map is not None and key in self._map.fill:
             return self._map.fill[key].expand(len(self), 1)
         with self._lock:

@@ -311,8 +311,8 @@ class Mixture(TensorDictReplayBuffer):
         members: weights by member, or a list of members, which ``weights`` weighs. A member is a
             buffer, the storage of a dataset, or a ``Member`` that maps its columns.
         batch_size: rows in a batch; ``sample`` can override it.
-        weights: of a list of members: ``"rows"``, the default, or ``"trajectories"`` weigh each
-            member by its number of them; or a number for each member.
+        weights: the weights of a list of members: ``"rows"`` (the default) or ``"trajectories"``
+            weighs each member by its number of rows or trajectories; or a number for each member.
         epoch: draw without replacement, in epochs. ``"all"`` draws every row once, without weights.
             ``"first"`` ends when the first member is used up. ``"last"`` ends when the last one is;
             rows of the other members are drawn again. None draws with replacement, forever.

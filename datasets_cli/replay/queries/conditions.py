@@ -120,10 +120,10 @@ class Reduced:
             return reduced.reshape(len(reduced))
         if self.reduction not in UFUNCS or not math.prod(shape):
             raise WrongRows(
-                f"{self.reduction}() needs one number a row; {show_key(key)} has the shape "
+                f"{self.reduction}() needs one number per row; {show_key(key)} has the shape "
                 f"{list(shape)}.",
                 key=key,
-                expected="one number a row",
+                expected="one number per row",
                 found=list(shape),
                 advice="Give query() a function of a trajectory, such as "
                 "lambda found: found.observation[0, 2] > 1.",
@@ -431,10 +431,10 @@ class TextCondition:
         column = self._table[name]
         if column.ndim > 1:
             raise WrongRows(
-                f"A condition needs one number a trajectory; {name} has the shape "
+                f"A condition needs one number per trajectory; {name} has the shape "
                 f"{list(column.shape[1:])}.",
                 key=name,
-                expected="one number a trajectory",
+                expected="one number per trajectory",
                 found=list(column.shape[1:]),
                 advice="Pass filter() a function of the table.",
             )

@@ -85,7 +85,7 @@ class Number(Expression):
         value = other.node if isinstance(other, Number) else values_of(other)
         if isinstance(value, np.ndarray):
             raise UsageError(
-                f"{self.name} is one number a trajectory; it cannot be compared with an array of "
+                f"{self.name} is one number per trajectory; it cannot be compared with an array of "
                 f"the shape {list(value.shape)}.",
                 expected="one number",
                 found=list(value.shape),
@@ -103,7 +103,7 @@ class TrajectoryField(Expression):
     """An entry of the rows, at the root or else below ``"next"``.
 
     A reduction covers all numbers in all rows of a trajectory; sums and means are float64.
-    ``first`` and ``last`` need one number a row.
+    ``first`` and ``last`` need one number per row.
     """
 
     advice: ClassVar[str] = (

@@ -206,14 +206,14 @@ class Rollout:
         return take(self._data.get(key), rows) if self.has(key) else None
 
     def scalar_column(self, key: Key) -> torch.Tensor:
-        """Return an entry of one number a row, ``[N, 1]``."""
+        """Return an entry of one number per row, ``[N, 1]``."""
         column: torch.Tensor = self._data.get(key)
         if column.numel() != len(self._data):
             raise WrongRows(
-                f"Trajectories need one number a row; {show_key(key)} has the shape "
+                f"Trajectories need one number per row; {show_key(key)} has the shape "
                 f"{list(column.shape[1:])}.",
                 key=key,
-                expected="one number a row",
+                expected="one number per row",
                 found=list(column.shape[1:]),
             )
         return column.reshape(-1, 1)

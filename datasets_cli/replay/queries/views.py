@@ -340,11 +340,11 @@ def sorted_places(count: int | float, by: str | None, table: Trajectories) -> np
     values = table[column]
     if values.ndim > 1:
         raise WrongRows(
-            f"take() sorts by one number a trajectory; {column} has the shape "
+            f"take() sorts by one number per trajectory; {column} has the shape "
             f"{list(values.shape[1:])}.",
             argument="by",
             key=column,
-            expected="one number a trajectory",
+            expected="one number per trajectory",
             found=list(values.shape[1:]),
             advice="Sort by one of them: episodes_at(np.argsort(-trajectories[...][:, 0])[:k]).",
         )

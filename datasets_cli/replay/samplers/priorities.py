@@ -1,4 +1,4 @@
-"""Priorities: one number a row, and draws of rows in proportion to a power of it.
+"""Priorities: one number per row, and draws of rows in proportion to a power of it.
 
 Row i is drawn with probability ``(p_i + eps)^alpha / sum_j (p_j + eps)^alpha`` (Schaul et al.,
 2016, "Prioritized Experience Replay", equation 1).

@@ -168,7 +168,7 @@ class PriorityDraw(Draw):
             or not (are_priorities(priorities) and are_priorities(highest))
         ):
             raise WrongState(
-                "The priorities of the state are invalid: expected one finite number a row, not "
+                "The priorities of the state are invalid: expected one finite number per row, not "
                 "negative, or -1 for a row without a priority.",
                 key="priorities",
                 advice="Save the state again.",
@@ -236,7 +236,7 @@ class PrioritizedSampler(SingleRows, PrioritySampler):
         beta: the exponent of importance weights; 1 corrects fully for the priorities.
         eps: added to every priority, so that every row can be drawn.
         dtype: the dtype of the importance weights; priorities and their sums are float64.
-        reduction: how several numbers a row become one priority: ``"max"``, ``"min"``, ``"mean"``
+        reduction: how several numbers per row become one priority: ``"max"``, ``"min"``, ``"mean"``
             or ``"median"``.
         max_priority_within_buffer: new rows get the highest priority of the rows in the buffer,
             rather than the highest ever set.
@@ -316,8 +316,8 @@ class PrioritizedSampler(SingleRows, PrioritySampler):
         Args:
             index: row numbers int64 ``[B]``, or of any shape. -1, which a writer returns for a row
                 that it rejected, is skipped. If a row is repeated, its last priority counts.
-            priority: one number for all; or one a row, such as ``[B]`` or ``[B, 1]``; or several a
-                row, ``[B, T]``, which are reduced. The absolute value counts.
+            priority: one number for all; or one per row, such as ``[B]`` or ``[B, 1]``; or several
+                per row, ``[B, T]``, which are reduced. The absolute value counts.
 
         Raises:
             UsageError: a priority is NaN, infinite or complex.
@@ -372,6 +372,6 @@ class PrioritizedSampler(SingleRows, PrioritySampler):
                 argument="priority",
                 expected=f"[{num_rows}, ...]",
                 found=list(priority.shape),
-                advice="Pass one number, one a row, or several a row with the row first.",
+                advice="Pass one number, one per row, or several per row with the row first.",
             )
         return REDUCTIONS[self.draw.reduction](priority.abs().reshape(num_rows, -1))

@@ -1,6 +1,6 @@
 """Batches of leaves, of text and other values, or of single rows.
 
-Values that are not tensors are in memory in every storage: one a row, until the row is overwritten.
+Values that are not tensors are in memory in every storage, until their row is overwritten.
 """
 
 from __future__ import annotations

@@ -501,7 +501,7 @@ class RowColumns:
         )
 
     def numbers(self, key: Key, num_rows: int) -> torch.Tensor:
-        """Return a column of one number a row, ``[T, W]``: T steps of W environments."""
+        """Return a column of one number per row, ``[T, W]``: T steps of W environments."""
         column = self.leaf(key, num_rows)
         if column.numel() != num_rows:
             raise WrongRows(

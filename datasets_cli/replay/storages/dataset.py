@@ -41,7 +41,7 @@ class DatasetStorage(Storage):
         self.device_options = dataset.device_options
         self.device = self.device_options.device or torch.device("cpu")
         self._texts = dataset.texts
-        if self._texts is None:  # saves a call a batch
+        if self._texts is None:  # saves a call per batch
             self.gather = dataset.gather  # type: ignore[method-assign]
         self._num_rows = len(dataset)
         # Text, frames, selections and previous rewards are read on the CPU: it would wait for
@@ -138,20 +138,20 @@ class DatasetStorage(Storage):
         return super().trajectories(keys)
 
     def scalar_column(self, key: Key) -> torch.Tensor:
-        """Return a column of one number a row, ``[rows, 1]``."""
+        """Return a column of one number per row, ``[rows, 1]``."""
         if any(text.key == key for text in self.dataset.manifest.texts):
             raise WrongRows(
                 f"{show_key(key)} is text; trajectories need numbers.",
                 key=key,
-                expected="one number a row",
+                expected="one number per row",
                 found=TEXT,
             )
         column = self.dataset.columns(key).get(key)
         if column is None or column.numel() != len(self):
             raise WrongRows(
-                f"{show_key(key)} is missing or has several numbers a row; trajectories need one.",
+                f"{show_key(key)} is missing or has several numbers per row; expected one.",
                 key=key,
-                expected="one number a row",
+                expected="one number per row",
             )
         return column.reshape(-1, 1)
 
@@ -360,7 +360,7 @@ class FrameStack(Storage):
         return self._storage.trajectories(keys)
 
     def scalar_column(self, key: Key) -> torch.Tensor:
-        """Return a column of one number a row, ``[rows, 1]``."""
+        """Return a column of one number per row, ``[rows, 1]``."""
         return self._storage.scalar_column(key)
 
     def entry(self, key: Key, rows: RowNumbers) -> torch.Tensor | None:

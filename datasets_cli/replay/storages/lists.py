@@ -164,7 +164,7 @@ class ListStorage(WritableStorage):
         return bool(self._items) and self._has(self._rows([0]), key)
 
     def scalar_column(self, key: Key) -> torch.Tensor:
-        """Return an entry of one number a row, ``[rows, 1]``."""
+        """Return an entry of one number per row, ``[rows, 1]``."""
         if not self._items:
             raise EmptyBuffer(NO_ROWS)
         items = self.contents()
@@ -178,9 +178,9 @@ class ListStorage(WritableStorage):
         numbers = [item.get(key) for item in items]
         if any(number.numel() != 1 for number in numbers):
             raise WrongRows(
-                f"{show_key(key)} has several numbers a row; trajectories need one.",
+                f"{show_key(key)} has several numbers per row; trajectories need one.",
                 key=key,
-                expected="one number a row",
+                expected="one number per row",
             )
         return stack_tensors([number.reshape(1) for number in numbers])
 

@@ -144,11 +144,11 @@ class Storage(Protocol):
 
     @abstractmethod
     def scalar_column(self, key: Key) -> torch.Tensor:
-        """Return an entry with one number a row, ``[T, W]``: T steps of W environments.
+        """Return an entry with one number per row, ``[T, W]``: T steps of W environments.
 
         Raises:
             UnknownKey: the rows do not have the entry.
-            WrongRows: the entry has more than one number a row.
+            WrongRows: the entry has more than one number per row.
         """
 
     def read(self, index: RowNumbers) -> GatheredRows | None:

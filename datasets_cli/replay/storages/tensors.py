@@ -256,7 +256,7 @@ class TensorRows(WritableStorage):
         return take(self._stored().leaf(key, len(self)), rows.to(self.device))
 
     def scalar_column(self, key: Key) -> torch.Tensor:
-        """Return a column of one number a row, ``[T, W]``: T steps of W environments."""
+        """Return a column of one number per row, ``[T, W]``: T steps of W environments."""
         return self._stored().numbers(key, len(self))
 
 
@@ -307,7 +307,7 @@ class LazyTensorStorage(TensorStorage):
     """A storage of tensors in memory, allocated when the first rows are written.
 
     Later rows must have the keys, shapes and dtypes of the first ones. Rows may also have text and
-    other values, one a row.
+    other values, one per row.
 
     With ``ndim`` above 1, data have the shape ``[environments..., time]`` and are stored time
     first. ``max_size`` counts the rows of all environments and is rounded up to a whole step, as

@@ -424,7 +424,7 @@ def _sortable(numbers: torch.Tensor) -> torch.Tensor:
 
 
 def _flags(key: Key, column: torch.Tensor) -> torch.Tensor:
-    """Return a column of one number a row as flags, True where it is not 0."""
+    """Return a column of one number per row as flags, True where it is not 0."""
     try:
         return column.bool()
     except NotImplementedError as error:

@@ -114,7 +114,7 @@ def skip_numbers_of(rows: RowEntries) -> None:
     """Start every later block above the numbers of rows that another run collected."""
     if not rows.has(COLLECTOR_NUMBER):
         return
-    with suppress(UsageError):  # several numbers a row, which are not a collector's
+    with suppress(UsageError):  # several numbers per row, which are not a collector's
         numbers = rows.scalar_column(COLLECTOR_NUMBER)
         if numbers.numel() and not (numbers.is_floating_point() or numbers.is_complex()):
             _counter.skip_to(int(numbers.max()) + 1)

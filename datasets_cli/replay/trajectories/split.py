@@ -23,7 +23,7 @@ def split_trajectories(
     done_key: NestedKey | None = None,
     as_nested: bool | torch.layout = False,
 ) -> TensorDict:
-    """Return the trajectories of a rollout, one a row, padded with zeros; text with ``""``.
+    """Return the trajectories of a rollout, one per row, padded with zeros; text with ``""``.
 
         ids         0 0 0 1 1              obs   a b c     mask   x x x
         obs         a b c d e                    d e .            x x .

@@ -116,7 +116,7 @@ def write_entries(storage: WritableStorage, rows: RowNumbers, entries: Mapping[K
                 key=key,
                 expected=expected,
                 found=found,
-                advice="Pass one value a row, with the stored dtype and shape.",
+                advice="Pass one value per row, with the stored dtype and shape.",
             )
     side = (*storage.grid[-1:], *storage.grid[1:-1])[: storage.ndim - 1]  # environments
     for start in range(0, len(rows), BLOCK_ROWS):

@@ -260,7 +260,7 @@ class TensorDictMaxValueWriter(Writer):
 
     Args:
         rank_key: the column of the ranks; ``("next", "reward")`` by default.
-        reduction: how several numbers a row are reduced to one: ``"sum"``, ``"max"``, ``"min"``,
+        reduction: how several numbers per row are reduced to one: ``"sum"``, ``"max"``, ``"min"``,
             ``"mean"`` or ``"median"``.
 
     Raises:
@@ -363,7 +363,7 @@ class TensorDictMaxValueWriter(Writer):
         ranks = torch.as_tensor(state["ranks"], dtype=torch.float64)
         if ranks.ndim != 1 or bool(ranks.isnan().any()):
             raise WrongState(
-                "The ranks of the state must be one number a row, and not NaN.",
+                "The ranks of the state must be one number per row, and not NaN.",
                 key="ranks",
                 expected="[rows]",
                 found=list(ranks.shape),

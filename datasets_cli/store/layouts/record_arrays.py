@@ -223,7 +223,7 @@ class RecordArrays:
         return nodes[0]
 
     def _constants_of(self, record: Record) -> tuple[list[Zeros], list[Constant]]:
-        """Return the columns of zeros, by row shape and dtype, and the other constants."""
+        """Return the columns of zeros, by row shape and dtype, and the nonzero constants."""
         zeros: dict[tuple[tuple[int, ...], str], list[Slot]] = {}
         others = []
         for field in record.constants:

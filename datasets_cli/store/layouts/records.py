@@ -220,7 +220,7 @@ def check_record(
     _check_constants(record)
     for column in record.made:
         if column != Column(EPISODE, "int64", ()):
-            raise WrongValue("record.made", "only episode, int64, one number a row", _show(column))
+            raise WrongValue("record.made", "only episode, int64, one per row", _show(column))
     for frame in record.frames:
         if frame.column.dtype != "uint8" or not frame.column.row_bytes:
             expected = "frames of uint8, one byte or more"

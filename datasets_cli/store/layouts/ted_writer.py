@@ -147,7 +147,7 @@ class TedWriter:
 def complete_leaves(
     folder: Path, columns: tuple[Column, ...], offsets: np.ndarray, extra_files: Mapping[str, bytes]
 ) -> Written:
-    """Write the other files of complete leaves; flush and hash all files."""
+    """Write the remaining files of complete leaves; flush and hash all files."""
     # offsets: trajectories int64 `[K + 1]`.
     num_rows = int(offsets[-1])
     names = write_meta_files(folder, columns, num_rows)

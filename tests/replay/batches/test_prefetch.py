@@ -216,7 +216,7 @@ def test_page_locking_without_an_accelerator_warns_and_does_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
-    with pytest.warns(UserWarning, match="no accelerator"):
+    with pytest.warns(UserWarning, match="pin_memory=True has no effect"):
         assert choose_device_options(None, True, False) == DeviceOptions()
 
 

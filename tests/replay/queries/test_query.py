@@ -47,7 +47,7 @@ Slow = Callable[[np.ndarray], bool]
 """What a condition says of the rows of a trajectory, int64 ``[T]``, by their numbers alone."""
 
 X = traj["observation", "x"]  # 2 * row and 2 * row + 1
-ONE, FOUR = "one number a row", "Tensor of 4 values"
+ONE, FOUR = "one number per row", "Tensor of 4 values"
 CONDITIONS: list[tuple[TrajectoryPredicate, Slow]] = [
     (traj.length >= 4, lambda rows: len(rows) >= 4),
     (traj.reward.sum() > 18, lambda rows: (rows / 2).sum() > 18),
