@@ -14,13 +14,13 @@ from datasets_cli.store.cache_root import CacheRoot
 
 @dataclass(frozen=True)
 class DatasetFolder(JsonForm):
-    """Where an installed dataset is; ``open``, ``Path`` and ``str`` take it for its folder.
+    """The folder of an installed dataset, for ``open``, ``Path`` and ``str``.
 
     Args:
         id: the full id.
         path: the folder.
         state: ``"installed"``, ``"unchecked"``, ``"unverified"`` or ``"damaged"``.
-        problem: why it is damaged; empty where it is not.
+        problem: the reason why it is damaged, or empty.
     """
 
     JSON = "id path state"
@@ -39,10 +39,10 @@ class DatasetFolder(JsonForm):
 
 @takes_fields(InstalledId)
 def dataset_path(call: InstalledId) -> DatasetFolder:
-    """Return the folder of an installed dataset; ``Path`` and ``open`` take it unchanged.
+    """Return the folder of an installed dataset, which ``Path`` and ``open`` accept.
 
     Raises:
-        DatasetNotInstalled: it is known, but not under this root.
+        DatasetNotInstalled: the dataset is not installed under this root.
         UnknownDataset: no recipe and no folder has that name.
     """
     config = call.chosen_config()

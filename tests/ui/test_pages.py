@@ -76,7 +76,7 @@ def test_the_catalogue_lists_every_dataset_and_what_is_asked_for(
     guard = guarded(config)
     listed = [each["id"] for each in printed(capsys, "list")]
     assert [row[0] for row in rows_of(ask(guard, "/").text)[1:]] == listed
-    asked = ask(guard, "/?q=HUMAN+door&family=d4rl&state=unverified&size=1GB&sort=steps").text
+    asked = ask(guard, "/?q=HUMAN+door&family=d4rl&state=unverified&size=1GB&sort=transitions").text
     size = human_bytes(datasets_cli.dataset_info(door, config=config).size_bytes)
     assert rows_of(asked)[1:] == [[door, "unverified", "note", size, "1,495", "5"]]
     assert 'value="HUMAN door"' in asked and '<option value="d4rl" selected>' in asked
@@ -143,7 +143,7 @@ def test_what_is_too_large_for_a_page_is_told_with_the_command(
 ) -> None:
     monkeypatch.setattr(local_page, "MOST_BYTES", 0)
     page = ask(guarded(config), f"/compare?a={door}&b={hostile}")
-    assert page.status == 200 and "rows are not</h2>" in page.text
+    assert page.status == 200 and "transitions are not</h2>" in page.text
     assert f"Run: rlds diff {door} {hostile}" in page.text
     got = ask(guarded(config), f"/api/d/{door}/stats")
     assert got.status == 400 and got.json()["error"]["message"].endswith(f"Run: rlds stats {door}")
