@@ -1,4 +1,4 @@
-"""Variants of a dataset: ``ID~repaired`` is made of the same files, with exact repairs."""
+"""Ids of datasets, and the variant ``ID~repaired``: the same files with exact repairs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class _Repaired:
         return replace(source, name=source.name.removesuffix(SUFFIX))
 
     def _repairs(self, source: Source) -> Repairs:
-        """Return what is to be repaired, which a pass over all rows tells."""
+        """Return the repairs of a dataset, found in a pass over all rows."""
         from datasets_cli.audit.repairs import repairs_of  # with numpy
 
         if self._known is None or self._known[0] != source:

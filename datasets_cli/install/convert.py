@@ -167,7 +167,7 @@ def _stored_bytes(key: Key, rows: np.ndarray, layout: str | None) -> int:
     return int(math.prod(rows.shape[1:]) * rows.dtype.itemsize)
 
 
-KEPT = "What has been downloaded is kept: run the same command again."
+KEPT = "The downloaded files are kept: run the same command again."
 
 
 @contextmanager

@@ -94,7 +94,7 @@ def needed_room(
 class Room:
     """Reserves disk space for datasets that threads of this process install at the same time."""
 
-    # A dataset without enough space waits until the others are done and their raw files deleted.
+    # Without enough space, a dataset waits until others are done and their raw files deleted.
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -144,7 +144,7 @@ class Folder:
         return argument("source", str(self.path))
 
     def names(self) -> list[str]:
-        """Return the names of the files in the folder, without those of subfolders."""
+        """Return the names of the files in the folder, without subfolders."""
         return sorted(path.name for path in self.path.glob("*") if path.is_file())
 
     def has(self, filename: str) -> bool:

@@ -13,7 +13,7 @@ MOST_CHANNELS = 4
 
 
 class KnownColumns:
-    """The columns of a dataset, with those that the transforms of a pipeline add."""
+    """The columns of a dataset, and the columns that the transforms of a pipeline add."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.id = manifest.id

@@ -1,4 +1,4 @@
-"""Derived datasets: the results of functions over installed datasets, with ids of their own."""
+"""Derived datasets: the results of functions over installed datasets."""
 
 from __future__ import annotations
 
@@ -155,8 +155,8 @@ class DerivedDataset(JsonForm):
         path: its folder.
         num_transitions: number of transitions.
         size_bytes: size of all its files.
-        state: ``"installed"``, ``"unchecked"`` or ``"unverified"``, as that of its parent.
-        unchanged: whether it existed, made of the same data by the same function and arguments.
+        state: the state of its parent: ``"installed"``, ``"unchecked"`` or ``"unverified"``.
+        unchanged: whether it existed, from the same data, function and arguments.
     """
 
     JSON = "id path num_transitions bytes=size_bytes state unchanged"

@@ -2,7 +2,7 @@
 
 Each task writes the bytes of its rows into preallocated files, and then a mark. So any number of
 workers gives the same bytes, and the next run continues one that was killed. If the function drops
-rows, the commit copies the others into files without gaps:
+rows, the commit copies the remaining rows into files without gaps:
 
     data/x.memmap      a a a . b b . .       each chunk at the place of all its rows
     closed/x.memmap    a a a b b
@@ -56,7 +56,7 @@ from datasets_cli.store.texts import TextWriter
 from datasets_cli.version import TOOL
 
 LOOK_SECONDS = 0.5
-"""How long tasks run in this process before the time of the others is estimated."""
+"""How long tasks run in this process before the remaining time is estimated."""
 
 
 def write_derived(
@@ -157,7 +157,7 @@ class _Execution:
                 pass
 
     def _begin_here(self) -> None:
-        """Do tasks in this process until the others are worth starting processes for."""
+        """Execute tasks in this process until the rest is worth starting processes."""
         began, num_rows, num_done = time.monotonic(), self._rows_left, 0
         for _ in self._done_here():
             num_done += 1
@@ -191,7 +191,7 @@ ChunkBounds = list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class RemainingRows:
-    """The rows that are left of a run whose function may drop some, in the order of the input.
+    """The remaining rows of a run whose function may drop rows, in the order of the input.
 
     read        0 0 0 0 0 1 1 2 2        trajectories 0 to 2
     kept        x x . x x . . x x
@@ -238,7 +238,7 @@ def remaining_rows(
     is_cut = lasts + 1 != offsets[numbers + 1]
     ends_early = is_cut | np.isin(lasts, early_ends)
     num_whole = int((~is_cut & (firsts == offsets[numbers])).sum())
-    # A trajectory without a piece is gone; one without a whole piece remains in part.
+    # A trajectory without a piece is dropped; one without a complete piece remains in part.
     dropped = _in_words(offsets, num_rows, len(np.unique(numbers)), num_whole)
     return RemainingRows(places, left, left[1:][ends_early] - 1, dropped)
 

@@ -38,7 +38,7 @@ from datasets_cli.store.layouts.frames import (
 from datasets_cli.store.layouts.records import FrameField
 
 TRIED_FRAMES = 256
-"""The number of frames that are compressed to estimate the size of the others."""
+"""The number of frames that are compressed to estimate the total size."""
 
 Frames = Mapping[Key, np.ndarray]
 """Columns of frames ``[n, *shape]``."""

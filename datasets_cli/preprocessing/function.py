@@ -60,7 +60,7 @@ _imported: dict[str, str | None] = {}  # the digest of each module that was impo
 class FunctionIdentity:
     """The identity of a function or a pipeline, equal on every machine."""
 
-    # pipeline: its values as JSON, of a pipeline alone.
+    # pipeline: the values of a pipeline as JSON; empty for functions.
 
     name: str
     digest: str
@@ -114,7 +114,7 @@ def codes_by_name(text: str, folder: Path) -> dict[str, str]:
 
 
 def changes_by_name(text: str, folder: Path, made: Mapping[str, Any]) -> list[str] | None:
-    """Return the changed files of ``module:function``; None if only an import tells of changes."""
+    """Return the changed files of ``module:function``; None if only an import detects changes."""
     codes, parts = codes_by_name(text, folder), made.get("parts", {})
     changed = changed_parts({part: parts[part] for part in parts if part in codes}, codes)
     is_plain = all(part.startswith((FILE, DEFAULT)) for part in parts)
@@ -132,7 +132,7 @@ def changed_parts(before: Parts, now: Parts) -> list[str]:
 
 
 def codes_of(modules: Iterable[UserModule]) -> dict[str, str]:
-    """Return the digests of modules as parts; a module without text is known by its path alone."""
+    """Return the digests of modules as parts; a module without text is identified by its path."""
     digests = {f"{FILE}{each.place}": each.digest or "" for each in modules}
     return dict(sorted(digests.items()))
 
@@ -153,11 +153,11 @@ def load_function(text: str, folder: Path | None = None, name: str = "fn") -> Ro
         module = _newest(module_name)
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"{given}: there is no module {error.name} in {here} or on the Python path.",
+            f"{given}: the module {error.name} is neither in {here} nor on the Python path.",
             argument=name,
             found=text,
         ) from error
-    except Exception as error:  # whatever a user's module does
+    except Exception as error:  # a user's module may raise anything
         raise UsageError(
             f"{given}: {module_name} cannot be imported ({type(error).__name__}: {error}).",
             argument=name,
@@ -180,7 +180,7 @@ def _newest(name: str) -> types.ModuleType:
     digests = _digests_of_loaded(module)
     known = [each for each in digests if each in _imported]
     if any(_imported[each] != digests[each] for each in known):
-        for each in known:  # what a module imports comes before it
+        for each in known:  # imported modules precede the modules that import them
             importlib.reload(sys.modules[each])
         module = sys.modules[name]
         digests = _digests_of_loaded(module)
@@ -246,7 +246,7 @@ class _Describer:
         self.files: dict[Path, UserModule] = {}  # whose text is part of a description
         self.named: dict[Path, UserModule] = {}  # the user's modules that it only names
         self._digests: dict[int, str] = {}
-        self._kept: list[Any] = []  # an object that is gone could leave its id to another one
+        self._kept: list[Any] = []  # a deleted object could pass its id to a new one
         self._path: list[int] = []
 
     def describe(self, value: Any) -> Any:
@@ -368,7 +368,7 @@ class _Describer:
             reduced = value.__reduce_ex__(4)
         except Exception:  # anyone's class; cloudpickle knows some that do not reduce
             return ["pickle", type(value).__qualname__, _pickled(value)]
-        if isinstance(reduced, str):  # the name of something global
+        if isinstance(reduced, str):  # the name of a global
             return ["global", reduced]
         make, arguments, *rest = reduced
         state, items, pairs = (*rest, None, None, None)[:3]
@@ -398,7 +398,7 @@ def _values_of(function: Any) -> dict[str, Any]:
     code, defaults = function.__code__, function.__defaults__ or ()
     cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
     held |= {f"variable {name} of the closure": _content(cell) for name, cell in cells}
-    # Defaults belong to the last arguments that are given by position.
+    # Defaults belong to the last positional arguments.
     names = code.co_varnames[: code.co_argcount][-len(defaults) :]
     named = dict(zip(names, defaults, strict=False)) | (function.__kwdefaults__ or {})
     return held | {f"{DEFAULT}{name}": each for name, each in named.items()}
@@ -426,7 +426,7 @@ def _is_known_by_name(thing: Any) -> bool:
 
 
 def _names_in(code: types.CodeType) -> set[str]:
-    """Return the names that a function looks up, and those that functions within it do."""
+    """Return the names that a function and its inner functions look up."""
     inner = (item for item in code.co_consts if isinstance(item, types.CodeType))
     return set(code.co_names).union(*map(_names_in, inner))
 

@@ -40,7 +40,7 @@ Forms = dict[Key, tuple[np.dtype[Any], tuple[int, ...]]]
 class CallOptions:
     """The seed of a function and the rows that it gets together and returns."""
 
-    # by_trajectory: the function gets each trajectory of a chunk alone.
+    # by_trajectory: the function gets each trajectory of a chunk separately.
     # any_order: the function may return rows in another order.
     # is_numbered: the batch has the entry `_row`, for a function that drops rows.
 

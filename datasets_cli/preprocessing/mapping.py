@@ -150,7 +150,7 @@ def _norms(
             if key in resized:
                 raise UsageError(
                     f"{argument('normalise')}: the frames {show_key(key)} are resized, and the "
-                    "statistics are those of the input.",
+                    "statistics describe the input.",
                     argument="normalise",
                     key=key,
                     advice="Resize and normalise in two calls.",
@@ -342,5 +342,5 @@ def _check(key: Key, before: torch.Tensor, after: torch.Tensor) -> None:
             key=key,
             expected=str(after.dtype),
             found=value,
-            advice=f"Cast only the other columns, by KEY=TYPE, or scale {show_key(key)} first.",
+            advice=f"Cast only other columns, by KEY=TYPE, or scale {show_key(key)} first.",
         )

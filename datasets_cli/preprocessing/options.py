@@ -18,7 +18,7 @@ RowOrder = Literal["same", "any"]
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkOptions:
-    """The number of rows that a run reads, and of those that a call of the function gets.
+    """The numbers of rows for a run and for a call of the function.
 
     Args:
         num_frames: process only the first N rows, for testing; they may cut a trajectory.

@@ -185,7 +185,7 @@ def preprocess_command(
 
 
 def command_of(manifest: Manifest) -> str:
-    """Return the command line that derived a dataset; empty if it was made in Python alone."""
+    """Return the command line that derived a dataset; empty if only Python can derive it."""
     parent = manifest.parent or {}
     if "view" in parent and not {"where", "max_trajectories"} & parent.keys():
         return ""  # of a view made in Python

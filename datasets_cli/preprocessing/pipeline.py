@@ -31,7 +31,7 @@ class Pipeline:
         Pipeline(normalise="observation", cast="float32")
 
     Transforms are applied in the order of the arguments below. Keys are written with dots,
-    ``next.observation``; the key of a group means all its columns. Keys are those of the input;
+    ``next.observation``; the key of a group means all its columns. Keys refer to the input;
     ``cast``, ``select``, ``exclude`` and ``rename`` also accept columns that earlier transforms
     add.
 
@@ -203,7 +203,7 @@ class Pipeline:
         """
         if unknown := [name for name in table if name not in NAMES]:
             raise UsageError(
-                f"there is no transform {', '.join(unknown)}; expected {', '.join(NAMES)}.",
+                f"unknown transform {', '.join(unknown)}; expected {', '.join(NAMES)}.",
                 argument=unknown[0],
                 expected=NAMES,
             )

@@ -163,7 +163,7 @@ def _kind_of(column: AnyColumn | None) -> str:
 def other_columns(
     found: dict[Key, AnyColumn], expected: dict[Key, AnyColumn], chunk: RowChunk
 ) -> WrongRows:
-    """Return the error of a result whose columns are not those of the first rows."""
+    """Return the error of a result whose columns differ from the first rows."""
     wrong, here, before = first_difference(found, expected)
     return WrongRows(
         f"The function must return the same columns everywhere: for {chunk}, {wrong} "
@@ -269,7 +269,7 @@ def kept_rows(result: TensorDict, chunk: RowChunk) -> np.ndarray | None:
 
 
 def _problem(numbers: Any, num_rows: int, chunk: RowChunk) -> str:
-    """Return what was found in place of row numbers; empty if they are row numbers."""
+    """Return a description of invalid row numbers; empty for valid ones."""
     if not isinstance(numbers, torch.Tensor):
         return "nothing" if numbers is None else f"a {type(numbers).__name__}"
     if numbers.dtype != torch.int64 or numbers.shape != (num_rows,):

@@ -1,6 +1,6 @@
 """Comparison of the rows that a function returned with its input: order, ends, NaN, infinity.
 
-Where a function returns as many rows as it gets, only their values tell which rows they are. Up to
+If a function returns as many rows as it gets, only their values identify the rows. Up to
 64 rows of each column are copied before the call. If a column that distinguishes these rows has
 them in their places, no row was moved. Otherwise the columns that still have the same rows decide,
 and the input is read again for them.
@@ -53,7 +53,7 @@ class InputRows:
         pairs = {
             key: (_row_bytes(given[key]), _row_bytes(rows[key])) for key in self._same_kind(rows)
         }
-        # The columns with the same rows, in whatever order.
+        # The columns with the same rows, in any order.
         kept = {
             key: pair for key, pair in pairs.items() if (np.sort(pair[0]) == np.sort(pair[1])).all()
         }
@@ -92,8 +92,8 @@ class InputRows:
                 f"{len(gone)} with next.done false that had it true, first row {gone[0]} of these.",
                 key=DONE,
                 row=int(gone[0]),
-                advice="Leave next.done as it is, since next.terminated alone says which ends are "
-                "terminal, or drop the column.",
+                advice="Do not change next.done, because next.terminated marks terminal ends, or drop "
+                "the column.",
             )
 
     def _same_kind(self, rows: Columns) -> list[Key]:

@@ -48,7 +48,7 @@ from datasets_cli.store.layouts.frames import SAMPLED_FRAMES
 
 PLAN = "plan.json"
 COMPARED_ROWS = 16_384
-"""At most so many rows of the first chunk are computed twice, as a function may be slow."""
+"""Maximum rows of the first chunk that are computed twice; a function may be slow."""
 PER_TRAJECTORY, PER_CHUNK = '"trajectory"', '"chunk"'
 
 
@@ -250,15 +250,14 @@ class RunFolder:
         self.closed = self.path / "closed"
         self.packed = self.path / "packed"
         self._plan = plan
-        # A folder that the caller made may be temporary: no later call could find what is beside
-        # it.
+        # A folder of the caller may be temporary: no later call could find the files beside it.
         self._is_kept = not dest.is_dir() or any(dest.iterdir())
 
     @property
     def kept(self) -> str:
-        """The sentence of error messages about what an interrupted run keeps."""
+        """The sentence of error messages about the finished chunks of an interrupted run."""
         if self._is_kept:
-            return f"What is done is kept in {self.path}; the same call continues from there."
+            return f"Finished chunks are kept in {self.path}; the same call resumes from there."
         return f"Nothing is kept, because the folder {self.dest} existed before."
 
     def mark(self, number: int) -> Path:
@@ -271,7 +270,7 @@ class RunFolder:
 
     def prepare(self, run: PreprocessRun) -> None:
         """Create the folder, or keep that of a killed run of the same plan; delete other runs."""
-        # Only runs of this destination: the lock of out does not protect those of out.v2.
+        # Only runs of this destination: the lock of out does not protect runs of out.v2.
         for other in runs_to(self.dest):
             if other != self.path:
                 shutil.rmtree(other, ignore_errors=True)
@@ -281,7 +280,7 @@ class RunFolder:
         shutil.rmtree(self.path, ignore_errors=True)
         columns, frames = run.columns, run.first_frames()
         total = run.result_bytes(frames)
-        # Packed files are written beside the files that they are made of.
+        # Packed files are written next to their source files.
         needed = total if columns.layout == "ted" else 2 * total
         check_free_space(self.dest.parent, needed, str(self.dest))
         with disk_errors(self.path):

@@ -147,7 +147,7 @@ def _chosen(buffer: ExperienceReplay, view: View) -> ExperienceReplay:
         case {"take": int() | float() as count, **how}:
             return buffer.take(count, **how)
         case {"split": fractions, **how}:
-            with warnings.catch_warnings(action="ignore"):  # about the other parts
+            with warnings.catch_warnings(action="ignore"):  # about parts that are not used
                 parts = buffer.split(*fractions, seed=how.get("seed", 0))
             if (part := how.get("part", 0)) >= len(parts):
                 raise UsageError(

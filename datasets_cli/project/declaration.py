@@ -20,7 +20,7 @@ DRAWS = (*OF_BOTH, *OF_DATASETS, *OF_MIXTURES)
 
 Text = Annotated[str, Check("text", bool)]
 Texts = Annotated[tuple[Text, ...], Check("a list of texts", bool)]
-Whole = Annotated[int, Check("a whole number from 0 on", lambda number: number >= 0)]
+Whole = Annotated[int, Check("a whole number of 0 or more", lambda number: number >= 0)]
 Names = Annotated[
     tuple[Text, ...],
     Check("or a list of names", lambda names: names and len({*names}) == len(names)),

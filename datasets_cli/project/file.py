@@ -89,7 +89,7 @@ def data_tables(path: Path) -> dict[str, Any]:
     text = read_user_text(path)
     if text is None:
         raise UsageError(
-            f"There is no {path}. It declares data, such as "
+            f"{path} does not exist. It declares data, such as "
             f'[{DATA}.train] with dataset = "d4rl/hopper-medium-v2".',
             argument="project",
             path=path,
@@ -113,7 +113,9 @@ def append(path: Path, table: str, is_right: Callable[[str], bool]) -> None:
             advice=f"Write this there yourself: {table.strip()}",
         )
     if not path.parent.is_dir():
-        raise UsageError(f"{path} cannot be created: there is no folder {path.parent}.", path=path)
+        raise UsageError(
+            f"{path} cannot be created: the folder {path.parent} does not exist.", path=path
+        )
     write_text(path, before + gap + table)
 
 

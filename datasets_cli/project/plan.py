@@ -232,7 +232,7 @@ class _Planner:
         if problem := condition_of(dest, derivation.result).problem:
             return _Verdict(otherwise, problem)
         if changed is None:
-            return _Verdict("unknown", f"only importing {step.fn} tells whether it is due")
+            return _Verdict("unknown", f"only an import of {step.fn} shows whether it is due")
         return _Verdict("done", "it is up to date")
 
 
@@ -250,7 +250,7 @@ def expand(steps: Mapping[str, PreprocessStep], config: Config) -> list[Derivati
     """Return the derivations of steps from installed datasets and from results of other steps."""
     installed = list(CacheRoot(config.root).installed())
     results: set[str] = set()
-    # A glob may match the results of another step, whose globs may match those of a third one.
+    # A glob may match the results of another step, whose globs may match a third step.
     for _ in range(len(steps) + 1):
         derivations = [
             Derivation(step, label, id, step.result_id(id))
@@ -277,7 +277,7 @@ def in_order(needs: Mapping[str, str]) -> list[str]:
             if below in chain:
                 circle = [*chain[chain.index(below) :], below]
                 raise UsageError(
-                    f"Steps form a circle: {' is made of '.join(circle)}.",
+                    f"Steps form a cycle: {' needs '.join(circle)}.",
                     argument="input",
                     id=below,
                     advice="Change the input or the name of one of them.",
@@ -336,7 +336,7 @@ def _check(steps: Mapping[str, PreprocessStep], derivations: list[Derivation]) -
         if other is not each:
             labels = " and ".join(filter(None, dict.fromkeys((other.label, each.label))))
             raise UsageError(
-                f"{_prefix(labels)}{each.result} would be made of {other.input} and of "
+                f"{_prefix(labels)}{each.result} would be derived from both {other.input} and "
                 f"{each.input}.",
                 argument="name",
                 id=each.result,

@@ -1,4 +1,4 @@
-"""Running a plan: one dataset after the other, each on all workers."""
+"""Executes a plan: dataset by dataset, each on all workers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from datasets_cli.store.manifest import read_manifest
 
 Made = DerivedDataset | InstalledDataset
 OnPrepared = Callable[[Made | DatasetTables | FailedDataset], None]
-"""Called with each dataset as soon as it is made or has failed."""
+"""A callback with each dataset, written or failed."""
 
 
 def run_all(

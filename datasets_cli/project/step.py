@@ -140,7 +140,7 @@ class PreprocessStep(PreprocessOptions):
         """Return the step of a table of ``rlds.toml``, or of the options of a command.
 
         Args:
-            table: the fields by their names, with those of a ``Pipeline`` among them.
+            table: the fields by their names, including the fields of a ``Pipeline``.
 
         Raises:
             UsageError: a key is unknown or missing, or a value is of another type.
@@ -148,7 +148,7 @@ class PreprocessStep(PreprocessOptions):
         names = ["input", "fn", "name", *DEFAULTS, *NAMES]
         if unknown := [name for name in table if name not in names]:
             raise UsageError(
-                f"there is no key {', '.join(unknown)}; expected {', '.join(names)}.",
+                f"unknown key {', '.join(unknown)}; expected {', '.join(names)}.",
                 argument=unknown[0],
                 expected=names,
             )

@@ -91,7 +91,7 @@ def _lock(
     progress: Progress,
     locks: ExitStack,
 ) -> Iterator[DatasetTables | FailedDataset]:
-    """Lock the tables; yield and remove those that another process has made meanwhile."""
+    """Lock the tables; yield and remove the tables that another process has written."""
     # In the same order in all processes, so no two wait for each other.
     for id, each in sorted(due.items(), key=lambda item: item[1].content):
         try:

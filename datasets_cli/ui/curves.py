@@ -128,7 +128,7 @@ def _curves(
 
 
 def bucket_rows(num_rows: int, most: int) -> int:
-    """Return how many rows make a bucket, so that there are at most so many points."""
+    """Return the number of rows per bucket for at most ``most`` points."""
     return 1 if num_rows <= most else -(-num_rows // (most // POINTS_PER_BUCKET))
 
 

@@ -113,7 +113,7 @@ class Chart(JsonForm):
 
 
 def _draw_bars(figure: Any, chart: Chart, place: int, pen: Any, outline: Any) -> None:
-    """Draw bars; those of a second dataset as outlines, unless bars are side by side."""
+    """Draw bars; the bars of a second dataset are outlines, unless bars are side by side."""
     for left, right, height in chart.bars(place):
         if place and not chart.labels:
             x, y = (left, left, right, right), (0, height, height, 0)

@@ -37,7 +37,7 @@ class CompareCall(ProgressOptions, RootOptions):
 
 @takes_fields(CompareCall)
 def compare_datasets(call: CompareCall) -> DatasetDifference:
-    """Compare two installed datasets bit by bit, whatever their layouts.
+    """Compare two installed datasets bit by bit, in any layouts.
 
     If one dataset has more rows, its first rows are compared. If one dataset is the repair of the
     other, rows of the same step of the publisher's file are compared. Memory grows only with the

@@ -184,7 +184,7 @@ def _side_by_side(
     from datasets_cli.sources.http import HostLimits, Http  # with requests
 
     shared, hosts, room = SharedProgress(progress), HostLimits(), Room()
-    # Threads wait for what the pool does: they learn that the run ends, and then the pool does.
+    # Threads wait for the pool, so the end of a run stops the threads first, then the pool.
     with Threads(shared) as threads, options.workers.pool() as pool, shared.until_the_end():
         options = replace(options, workers=options.workers.with_pool(pool))
 
@@ -257,5 +257,5 @@ def _check_shared_folder(ids: list[str], config: Config, options: InstallOptions
                 argument="source",
                 expected=1,
                 found=len(ids),
-                advice=f"Download {id} by itself.",
+                advice=f"Download {id} separately.",
             )

@@ -80,7 +80,7 @@ class OverlapCall(ProgressOptions, InstalledIds):
 
 @takes_fields(OverlapCall)
 def find_overlap(call: OverlapCall) -> list[DatasetOverlap]:
-    """Return the overlap of each pair of datasets, whatever their layouts.
+    """Return the overlap of each pair of datasets, in any layouts.
 
     Memory does not grow with the rows; the cache root needs 16 bytes per row for the call.
 

@@ -1,4 +1,4 @@
-"""Digests of rows and of trajectories: equal for equal bits, whatever the layout.
+"""Digests of rows and of trajectories, equal for equal bits in every layout.
 
 ``rlds diff`` and ``rlds overlap`` both find trajectories by them.
 """
@@ -36,7 +36,7 @@ def row_digests(rows: Columns) -> np.ndarray:
     """Return the digest of each row, uint64 ``[n]``."""
     words = joined_words(rows)
     digests = np.zeros(len(words), np.uint64)
-    for column in np.ascontiguousarray(words.T):  # one after the other: their order counts
+    for column in np.ascontiguousarray(words.T):  # in order: it affects the digest
         digests = _mixed(digests ^ column)
     return digests
 
@@ -44,7 +44,7 @@ def row_digests(rows: Columns) -> np.ndarray:
 def add_to_trajectories(
     totals: np.ndarray, digests: np.ndarray, starts: np.ndarray, start: int
 ) -> None:
-    """Add the digests of consecutive rows, from row ``start``, to those of their trajectories."""
+    """Add the digests of consecutive rows, from row ``start``, to their trajectories."""
     stop = start + len(digests)
     # A row is mixed with its place in the trajectory: the order of rows counts too.
     places = np.arange(start, stop) - starts[numbers_of(starts, start, stop)]

@@ -198,7 +198,7 @@ FUNCTIONS = [
     Wrong(f"preprocess demo/iris --fn {fn} --name x --workers 0", code, words)
     for fn, code, words in (
         ("wrong_functions", 2, "is not MODULE:FUNCTION, such as"),
-        ("nosuchmodule:f", 2, "there is no module nosuchmodule in"),
+        ("nosuchmodule:f", 2, "the module nosuchmodule is neither in"),
         ("wrong_functions:f", 2, "the module wrong_functions has no f"),
         ("wrong_functions:number", 2, "not a function"),
         ("wrong_functions:broken", 1, "KeyError: 'reward'"),

@@ -271,7 +271,7 @@ def test_a_dataset_that_kills_every_worker_fails_and_the_others_are_installed(
         datasets_cli.download("fragile/*", num_workers=1, progress=silent, config=config)
     (failure,) = caught.value.results.failures
     assert "fragile/a: the last one was killed by SIGKILL" in (message := str(failure.error))
-    assert "What has been downloaded is kept" in message
+    assert "The downloaded files are kept" in message
     assert [dataset.id for dataset in caught.value.results.datasets] == ["fragile/b"]
     assert not any((config.root / "tmp").iterdir())
     assert len(datasets_cli.download("fragile/*", num_workers=1, config=config).datasets) == 2

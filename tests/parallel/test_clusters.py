@@ -131,7 +131,7 @@ def test_lost_workers_and_a_lost_scheduler_of_dask_change_no_byte(
     mark = tmp_path / "killed"
     with DaskCluster(tmp_path) as cluster:
         engine: Any = {"engine": "dask", "address": cluster.address}
-        lost = rf"The scheduler of Dask at {cluster.address} was lost.*What is done is kept"
+        lost = rf"The scheduler of Dask at {cluster.address} was lost.*Finished chunks are kept"
         with pytest.raises(RldsError, match=lost):
             made(door, "out", mark, progress=Kills(cluster), **engine)
         cluster.start()

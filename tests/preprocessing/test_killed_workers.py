@@ -65,7 +65,7 @@ def test_a_chunk_that_kills_every_worker_is_named_and_the_rest_is_kept(
     function = dies_at(starts(door, 299)[1:2], tmp_path, times=3)
     named = (
         r"rows 598 to 896 of d4rl/door-human-v0 \(trajectory 2\): the last one was killed by "
-        r"SIGKILL.*is kept in"
+        r"SIGKILL.*are kept in"
     )
     with pytest.raises(RldsError, match=named):
         datasets_cli.preprocess(door, function, "out", **options)

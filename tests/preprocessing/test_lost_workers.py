@@ -57,7 +57,9 @@ def test_lost_workers_are_told_and_the_next_run_continues(
         return dict(read_manifest(to).files)
 
     broken = Cluster(2, error, at_submit)
-    with pytest.raises(RldsError, match=r"A worker process died.*What is done is kept") as caught:
+    with pytest.raises(
+        RldsError, match=r"A worker process died.*Finished chunks are kept"
+    ) as caught:
         preprocess(broken)
     assert caught.value.exit_code == 1 and not dest.exists()
     whole = Cluster(99, error, at_submit)

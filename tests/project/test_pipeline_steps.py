@@ -99,7 +99,7 @@ def test_a_condition_that_cannot_be_is_told_by_the_plan(
     ("line", "message"),
     [
         ('fn = "m:f"', "fn and cast exclude each other"),
-        ("cats = 3", "there is no key cats; expected input, fn, name"),
+        ("cats = 3", "unknown key cats; expected input, fn, name"),
         ("select = 3", "select is 3; expected names, none empty, each once"),
         ("n_step = 3", "n_step needs gamma"),
         ("where = 3", "where is 3; expected text"),

@@ -135,7 +135,7 @@ class Command(TyperCommand):
 
 
 def _as_typed(ctx: Any, name: str, value: str) -> str:
-    """Return an argument of a verb as it is typed: ``--name value`` or ``NAME``."""
+    """Return an argument of a verb as users type it: ``--name value`` or ``NAME``."""
     parameters = (*ctx.command.params, *ctx.find_root().command.params)
     parameter = next((each for each in parameters if each.name == name), None)
     if parameter is None:

@@ -33,7 +33,7 @@ from datasets_cli.schema.shapes import RowNumbers
 from datasets_cli.schema.tree import Tree, entry, put
 
 IN_PLACE_BYTES = 4096
-"""Rows of a dataset of at most so many bytes are gathered in place; frames have more."""
+"""The size of rows up to which a dataset is gathered in place; frames are larger."""
 
 
 @dataclass(frozen=True)

@@ -468,7 +468,7 @@ class ReplayBuffer(ReadableBuffer):
         return self._with_storage(as_storage(storage))
 
     def _with_storage(self, storage: Storage) -> Self:
-        """Return an equal buffer of a storage that has every member."""
+        """Return a copy of the buffer over another storage."""
         buffer = type(self).__new__(type(self))
         vars(buffer).update(vars(self))
         buffer.reader = self.reader.with_storage(storage)

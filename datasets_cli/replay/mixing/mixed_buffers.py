@@ -167,7 +167,7 @@ def joined(
 ) -> Rows:
     """Return the batches of members as one batch ``[B]``.
 
-    ``alternative`` returns advice for the message, besides a transform, from the equal keys.
+    ``alternative`` returns further advice for the error message, given the keys that agree.
     """
     first, *others = map(batch_leaves, batches)
     for name, other in zip(names[1:], others, strict=True):

@@ -1,4 +1,4 @@
-"""The rows of the ``compact`` layout: one gather per batch, whatever the number of keys."""
+"""Reads rows of the ``compact`` layout: one gather for a batch of any number of keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing the ``compact`` layout: frames at once, small leaves first as they are, then packed.
+"""Writes the ``compact`` layout: frames directly, small leaves first as files, then packed.
 
 Two passes over the small leaves, in chunks: the first finds constant columns, and successors that
 equal the next row bit for bit (including NaN and -0.0); the second writes the records.
