@@ -92,8 +92,8 @@ class InputRows:
                 f"{len(gone)} with next.done false that had it true, first row {gone[0]} of these.",
                 key=DONE,
                 row=int(gone[0]),
-                advice="Do not change next.done, because next.terminated marks terminal ends, or drop "
-                "the column.",
+                advice="Do not change next.done, because next.terminated marks terminal ends; "
+                "or drop the column.",
             )
 
     def _same_kind(self, rows: Columns) -> list[Key]:
