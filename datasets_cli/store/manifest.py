@@ -308,7 +308,7 @@ def _of_another_version(path: Path, version: int) -> DamagedDataset:
         path=path,
         expected=FORMAT_VERSION,
         found=version,
-        advice="Upgrade: pip install . in a newer clone of this project",
+        advice="Upgrade: install a newer clone of the project.",
     )
     error.newer = True
     return error

@@ -344,9 +344,11 @@ INSTALLED = [
     Wrong("verify --json", 4, AGAIN, data.copied(f"{MINARI}/meta.json", f"{IRIS}/meta.json")),
     Wrong("verify --json", 4, AGAIN, data.manifest("demo/iris", layout="x")),
     Wrong("verify --json", 4, AGAIN, data.manifest("demo/iris", num_transitions=10**9)),
-    Wrong("verify --json", 4, "Upgrade: pip", data.manifest("demo/iris", format_version=9)),
-    Wrong("download demo/iris", 4, "Upgrade: pip", data.manifest("demo/iris", format_version=9)),
-    Wrong("repair --json", 9, "Upgrade: pip", data.manifest("demo/iris", format_version=9)),
+    Wrong("verify --json", 4, "Upgrade: install", data.manifest("demo/iris", format_version=9)),
+    Wrong(
+        "download demo/iris", 4, "Upgrade: install", data.manifest("demo/iris", format_version=9)
+    ),
+    Wrong("repair --json", 9, "Upgrade: install", data.manifest("demo/iris", format_version=9)),
     Wrong(
         "repair derived/same --json",
         9,
@@ -542,7 +544,7 @@ def test_the_command_that_a_damaged_dataset_names_makes_it_again(
             assert main(["--json", *repair]) == (9 if result["id"] == "derived/same" else 0)
             [outcome] = json.loads(capsys.readouterr().out)
             if outcome["error"]:
-                delete, preprocess = outcome["error"].partition("again: ")[2].split(", then ")
+                delete, preprocess = outcome["error"].partition("Recreate it: ")[2].split(", then ")
                 assert main([*words_of(delete), "--yes"]) == main(words_of(preprocess)) == 0
                 capsys.readouterr()
     assert main(["verify"]) == 0

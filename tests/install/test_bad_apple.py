@@ -106,7 +106,7 @@ def test_list_and_info_have_one_line(apple: str, state: str, capsys: Capture) ->
     assert records[0]["problem"] and "problem" not in records[1]
     shown = run(capsys, "info", apple)[0]
     assert sum(line.startswith(f"{state} ") for line in shown.splitlines()) == 1
-    advice = {"damaged": f"Run: rlds repair {apple}", "newer": "Upgrade: pip install"}
+    advice = {"damaged": f"Run: rlds repair {apple}", "newer": "Upgrade: install"}
     assert advice[state] in shown
     assert json.loads(run(capsys, "info", apple, "--json")[0])["state"] == state
 

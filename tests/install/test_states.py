@@ -104,7 +104,7 @@ def test_what_a_newer_version_wrote_is_not_called_damaged(
     path.write_bytes(seal(json.loads(path.read_bytes()) | {"format_version": 9}))
     found = printed(capsys, "list", door)
     assert (found["state"], found["installed"]) == ("newer", False)
-    assert "Upgrade: pip install" in found["problem"]
+    assert "Upgrade: install" in found["problem"]
     assert printed(capsys, "info", door)["state"] == "newer"
     assert main(["verify", door]) == 4
     output = capsys.readouterr()
