@@ -70,21 +70,6 @@ def test_ranks_share_an_epoch_as_torchs_sampler_shares_it(
             assert epoch(ours, num_rows, batch) == [order[place] for place in places]
 
 
-def test_an_epoch_is_resumed_by_another_number_of_ranks() -> None:
-    rows = TrajectoryRows([60])
-    seen: list[int] = []
-    for rank in range(2):
-        sampler = DistributedSampler(2, rank, seed=1)
-        for _ in range(3):
-            seen += sampler.sample(rows, 4, UNUSED)[0].tolist()
-        state = pickle.loads(pickle.dumps(sampler.state_dict()))
-    for rank in range(3):
-        sampler = DistributedSampler(3, rank)
-        sampler.load_state_dict(state)
-        seen += epoch(sampler, 60)
-    assert sorted(seen) == list(range(60))
-
-
 def test_a_rank_that_does_not_exist_or_gets_nothing_is_refused() -> None:
     with refused(OutOfRange, argument="rank", found=2):
         DistributedSampler(2, 2)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from gymnasium import Space, spaces
 
 from datasets_cli import (
     Bounded,
@@ -25,9 +22,7 @@ from datasets_cli import (
     NonTensor,
     Unbounded,
     spec_from_gymnasium,
-    spec_from_json,
     spec_to_gymnasium,
-    spec_to_json,
 )
 from datasets_cli.specs import Binary
 from datasets_cli.specs.gymnasium_spaces import dataset_specs, spec_of_space
@@ -174,40 +169,11 @@ def test_specs_of_a_batch_on_the_cpu_say_so(door: str) -> None:
 
 CATALOGUE = PROJECT / "recipes" / "minari" / "catalogue.tsv"
 COLUMNS = ("observation_space", "action_space")
-NAMES = {
-    **{name: getattr(spaces, name) for name in ("Box", "Dict", "Discrete")},
-    **{name: getattr(np, name) for name in ("float32", "float64", "uint8")},
-    "array": lambda *numbers: np.array(numbers),
-    "inf": np.inf,
-    "Text": lambda least, most, charset: spaces.Text(most, min_length=least),
-}
 
 
 def catalogue() -> list[dict[str, str]]:
     with CATALOGUE.open(encoding="utf-8") as file:
         return [*csv.DictReader(file, delimiter="\t")]
-
-
-def printed_space(text: str) -> Space[Any]:
-    """Return the space that is printed so."""
-    python = re.sub(
-        r"\[([^]]*)\]", lambda found: f"array({','.join(found[1].split())})", text
-    ).replace("charset=...", "charset=None")
-    pieces, ends = [], []
-    for piece in re.split(r"(\w*\(|\))", python):
-        if piece.endswith("("):
-            ends.append("})" if piece == "Dict(" else ")")
-        pieces.append("Dict({" if piece == "Dict(" else ends.pop() if piece == ")" else piece)
-    space: Space[Any] = eval("".join(pieces), NAMES)
-    return space
-
-
-def test_every_space_of_the_catalogue_comes_back_equal() -> None:
-    for text in {row[column] for row in catalogue() for column in COLUMNS} - {""}:
-        space = printed_space(text)
-        spec = spec_from_gymnasium(space)
-        assert spec_to_gymnasium(spec) == space
-        assert spec_from_json(json.loads(json.dumps(spec_to_json(spec), allow_nan=False))) == spec
 
 
 def test_all_datasets_but_three_state_their_spaces() -> None:

@@ -51,16 +51,6 @@ def indexes(batches: Any) -> list[list[int]]:
     return [batch["index"].tolist() for batch in batches]
 
 
-@pytest.mark.parametrize("prefetch", [1, 3, 20])
-def test_prefetching_changes_no_batch_and_no_epoch(folder: Path, prefetch: int) -> None:
-    plain, ahead = buffer(folder, None), buffer(folder, prefetch)
-    for _ in range(3):
-        for right, found in zip(plain, ahead, strict=True):
-            assert bool((right == found).all())
-    right, info = ahead.sample(return_info=True)
-    assert torch.equal(info["index"], right["index"])
-
-
 @pytest.mark.parametrize("rows", [pixel_rows([20, 30]), transitions([20, 30], 0)], ids=range(2))
 @pytest.mark.parametrize("kind", [RandomSampler, SamplerWithoutReplacement, SliceSampler])
 @pytest.mark.parametrize("transform", [None, lambda batch: batch])

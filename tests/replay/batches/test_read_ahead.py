@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -237,22 +236,6 @@ def test_an_epoch_that_is_set_back_is_drawn_once_more(folder: Path) -> None:
     assert [replay.sample()["index"].tolist() for _ in range(5)] == first
 
 
-def test_threads_together_draw_each_batch_once(folder: Path) -> None:
-    replay, found = buffer(folder, "uniform"), []
-
-    def draw() -> None:
-        found.extend(tuple(replay.sample()["index"].tolist()) for _ in range(200))
-
-    threads = [threading.Thread(target=draw) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    generator = torch.Generator().manual_seed(3)
-    right = [tuple(torch.randint(57, (16,), generator=generator).tolist()) for _ in range(600)]
-    assert sorted(found) == sorted(right)
-
-
 class SlowEpoch(SamplerWithoutReplacement):
     """Lets other threads run while it draws; none of its draws are read ahead."""
 
@@ -310,12 +293,3 @@ def test_blocks_are_at_most_a_megabyte(either: Path) -> None:
         block = replay.reader._ahead and replay.reader._ahead._block
         sizes.append(len(block.index) if block else 0)
     assert 0 < np.max(sizes) * replay.storage.row_bytes <= 1 << 20
-
-
-def test_batches_are_saved_by_torch_as_they_are(folder: Path, tmp_path: Path) -> None:
-    replay = buffer(folder, "uniform")
-    for number in range(3):  # alone, and out of a block
-        batch = replay.sample()
-        torch.save(batch, tmp_path / f"{number}.pt")
-        found = torch.load(tmp_path / f"{number}.pt", weights_only=False)
-        assert bool((found == batch).all())

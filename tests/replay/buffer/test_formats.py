@@ -252,16 +252,6 @@ def test_transforms_see_torch_and_their_result_is_converted(
     same(found[2:5], expected[2:5], name)
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_batches_made_ahead_are_those_of_torch(folders: dict[str, Path], name: str) -> None:
-    found = opened(folders["compact"], name, prefetch=2)
-    expected = opened(folders["compact"], "torch")
-    for _ in range(4):
-        same(found.sample(), expected.sample(), name)
-    assert torch.equal(found.with_format("torch").sample()["index"], expected.sample()["index"])
-    same(found.sample(), expected.sample(), name)
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("sampler", ["uniform", "without replacement", "slices"])
 def test_batches_of_one_block_may_be_of_several_formats(
@@ -381,11 +371,6 @@ EPISODE = np.repeat(np.arange(4), LENGTHS)
 MARKED = {("next", "done"), ("next", "truncated")}
 
 
-class Goals(RandomSampler):
-    def relabel(self, rows: Any, info: Any) -> None:
-        """Give rows other goals."""
-
-
 def install(layout: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp(layout)
     write(LAYOUTS[layout], root / "datasets" / "test" / "rows", ROWS)
@@ -438,12 +423,6 @@ def test_batches_drawn_in_a_scan_are_those_of_their_keys(root: Path) -> None:
         index = np.asarray(sample(key)["index"])
         np.testing.assert_array_equal(batches["index"][number], index)
         np.testing.assert_array_equal(batches["next"]["reward"][number], REWARD[index])
-
-
-def test_each_row_is_drawn_as_often_as_others(root: Path) -> None:
-    sample = opened_dataset(root, columns=["episode"]).jax_sampler(31_000)
-    counts = np.bincount(sample(jax.random.key(2))["index"], minlength=31)
-    assert len(counts) == 31 and abs(counts - 1000).max() < 6 * 31.1  # six deviations
 
 
 def test_slices_are_runs_within_trajectories_drawn_as_slice_sampler_draws_them(root: Path) -> None:
@@ -518,13 +497,6 @@ def test_batches_that_are_no_plain_rows_are_refused(
 ) -> None:
     with refused(Unsupported, found=found):
         opened_dataset(root, **arguments()).jax_sampler(8)
-
-
-def test_goals_are_refused(root: Path) -> None:
-    replay = opened_dataset(root)
-    replay.set_sampler(Goals())
-    with refused(Unsupported, found="goals"):
-        replay.jax_sampler(8)
 
 
 def test_rows_and_slices_that_cannot_be_drawn_are_refused(root: Path) -> None:
