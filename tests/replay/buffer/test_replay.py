@@ -429,15 +429,6 @@ def test_slices_of_a_family_override_nothing(door: str, recwarn: pytest.Warnings
     assert not [each for each in recwarn if "without an effect" in str(each.message)]
 
 
-def test_a_source_that_is_not_there_is_said_of_an_installed_dataset(
-    door: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    ExperienceReplay(door, source="nowhere")
-    assert caplog.messages == [
-        f"The source nowhere does not exist. The installed copy of {door} is used."
-    ]
-
-
 def test_a_score_of_what_is_no_number_is_refused(door: str) -> None:
     replay = ExperienceReplay(door)
     values: list[Any] = ["a", None, [1.0, "a"], np.array(["a"])]
@@ -448,7 +439,7 @@ def test_a_score_of_what_is_no_number_is_refused(door: str) -> None:
 
 IDS: list[tuple[Callable[..., Any], str]] = [
     (ExperienceReplay, "dataset_id"),
-    (partial(datasets_cli.preprocess, fn=torch.nn.Identity(), out="x"), "id"),
+    (partial(datasets_cli.preprocess, fn=torch.nn.Identity(), name="x"), "id"),
     (datasets_cli.download, "ids"),
     (datasets_cli.list_datasets, "patterns"),
     (datasets_cli.dataset_info, "id"),

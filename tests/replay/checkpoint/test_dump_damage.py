@@ -414,12 +414,12 @@ def test_a_leaf_that_is_not_whole_is_never_filled_with_zeros(tmp_path: Path, los
     [
         ("writer/metadata.json", "cursor", {}),
         ("writer/metadata.json", "cursor", {"cursor": -1}),
-        ("buffer_metadata.json", None, {"batch_size": "3"}),
-        ("buffer_metadata.json", None, {"batch_size": 0}),
+        ("buffer_metadata.json", "batch_size", {"batch_size": "3"}),
+        ("buffer_metadata.json", "batch_size", {"batch_size": 0}),
     ],
 )
 def test_settings_that_are_wrong_are_refused(
-    tmp_path: Path, name: str, key: str | None, content: Any
+    tmp_path: Path, name: str, key: str, content: Any
 ) -> None:
     folder = dumped_by_torchrl(tmp_path / "dump", "epoch")
     (folder / name).write_text(json.dumps(content))
