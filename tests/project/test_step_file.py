@@ -25,7 +25,7 @@ HOSTILE = {
     "[preprocess]\ninput = 'a'\n": "write [[preprocess]] above each step",
     "[other]\n": "expected only tables [[preprocess]] and [data.NAME]",
     "[[preprocess]]\n": "input and fn and name is missing; expected at least input, fn and name",
-    "[[preprocess]]\ninput='a'\nfn='m:f'\nname='x'\nworkers=4\n": "unknown key workers; expected input",
+    "[[preprocess]]\ninput='a'\nfn='m:f'\nname='x'\nworkers=4\n": "unknown key workers",
     "[[preprocess]]\ninput=1\nfn='m:f'\nname='x'\n": "input is 1; expected ids",
     "[[preprocess]]\ninput=[]\nfn='m:f'\nname='x'\n": "expected ids or globs, at least one",
     "[[preprocess]]\ninput=['a', 1]\nfn='m:f'\nname='x'\n": "expected ids or globs, at least one",
