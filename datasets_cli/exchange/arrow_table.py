@@ -121,7 +121,6 @@ def batch_of(rows: Mapping[Key, np.ndarray], names: Mapping[str, Key], schema: p
 
 
 def _nested(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return values as lists of fixed sizes."""
     if not _is_list(kind):
         return values
     return pa.FixedSizeListArray.from_arrays(_nested(values, kind.value_type), type=kind)

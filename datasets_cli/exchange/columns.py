@@ -84,7 +84,6 @@ def check_reward_name(named: StepColumns) -> None:
 
 
 def _check_made(key: Key, values: np.ndarray, named: StepColumns) -> None:
-    """Check that a column equals the values computed from the flags, so that it can be dropped."""
     found, *ends = (np.ravel(each) != 0 for each in (values, named[TERMINATED], named[TRUNCATED]))
     computed = (
         ends[0] | ends[1] if len(ends[0]) == len(ends[1]) and key == DONE else ends[0] & False
@@ -127,7 +126,6 @@ def _leaves(columns: Mapping[Any, Any], above: Key = ()) -> Iterator[tuple[Key, 
 
 
 def _is_text(values: Any) -> bool:
-    """Return whether an entry of a TensorDict is text."""
     from tensordict import is_non_tensor  # imported already: the entry is of its TensorDict
 
     return bool(is_non_tensor(values))

@@ -42,7 +42,6 @@ class Csv:
         return replace(found, notes=(*found.notes, table.note)) if self.columns else found
 
     def blocks(self, path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
-        """Yield all steps; see ``Format``."""
         from datasets_cli.exchange import arrow_table
 
         with arrow_table.damage(path.name):
@@ -180,7 +179,6 @@ class _Table:
             first += batch.num_rows
 
     def _texts(self, names: list[str]) -> Any:
-        """Return the rows of some columns as text."""
         import pyarrow as pa
 
         return self._opened(column_types=dict.fromkeys(names, pa.string()), include_columns=names)

@@ -71,7 +71,6 @@ BY_EPISODES = "each episode of the file is a trajectory"
 
 
 def recognise(path: Path) -> Recognised | None:
-    """Return the columns of an HDF5 file; see ``Format``."""
     if not path.is_file() or not h5py.is_hdf5(path):
         reject_truncated(path, ".hdf5", ".h5")
         return None
@@ -150,7 +149,6 @@ def _guessed(names: Iterable[str], filename: str) -> dict[str, str]:
 
 
 def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
-    """Yield all steps; see ``Format``."""
     with open_hdf5(path) as file:
         if episodes := _episodes(file, path.name):
             if mapped := [key for key in ENDS if key in columns]:
@@ -217,7 +215,6 @@ def _episode_steps(datasets: dict[str, h5py.Dataset], what: str) -> Iterator[Ste
 
 
 def losses(manifest: Manifest) -> list[str]:
-    """Return a sentence for each loss of a file; see ``Format``."""
     return [f"{show_key(key)}: {why}" for key, why in _left_out(manifest).items()]
 
 

@@ -176,7 +176,6 @@ class Journal:
             self._descriptors.append(file.fileno())
 
     def _cut(self) -> None:
-        """Truncate the files after the last counted episode."""
         stops = (*self._last[1:], self.num_episodes * 8 * len(self._last))
         for descriptor, stop in zip(self._descriptors, stops, strict=True):
             # Once a file was truncated to zero bytes, ext4 flushes it to the disk on each close.
@@ -212,7 +211,6 @@ def _write(descriptor: int, data: memoryview) -> None:
 
 
 def _reader(file: Any, kind: str | None, shape: tuple[int, ...]) -> Any:
-    """Return a function that reads the next steps of a column."""
     if kind == TEXT:
         lines = map(json.loads, file)
         return lambda count: np.array([*islice(lines, count)], object).reshape(count, *shape)
@@ -431,7 +429,6 @@ def _other_data(older: Manifest, newer: Manifest) -> NotWritable:
 
 
 def _difference(older: Manifest, newer: Manifest) -> str:
-    """Return the difference between an installed dataset and a new one of the same id."""
     if older.content == newer.content:
         return "in another layout"
     digests = [[*map(source_digest, each.resources)] for each in (older, newer)]
@@ -439,7 +436,6 @@ def _difference(older: Manifest, newer: Manifest) -> str:
 
 
 def _summary(manifest: Manifest) -> str:
-    """Return the rows, the source and the layout of a user's dataset, as text."""
     source = manifest.resources[-1] if manifest.resources else {}
     steps = f"{manifest.num_transitions:,} transitions of {source.get('filename', 'other data')}"
     return f"{steps} in the layout {manifest.layout}"

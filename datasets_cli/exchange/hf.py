@@ -20,7 +20,6 @@ MOST_LIST_BYTES = 16 << 20
 
 
 def recognise(path: Path) -> Recognised | None:
-    """Return the columns of a folder; see ``Format``."""
     if (path / SPLITS).is_file() and not (path / LIST).exists():
         parts = [each.parent.name for each in sorted(path.glob(f"*/{LIST}"))]
         raise UsageError(
@@ -39,7 +38,6 @@ def recognise(path: Path) -> Recognised | None:
 
 
 def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
-    """Yield all steps; see ``Format``."""
     from datasets_cli.exchange import arrow_table
 
     with arrow_table.damage(path.name):

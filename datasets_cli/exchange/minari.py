@@ -90,7 +90,6 @@ def recognise(path: Path) -> Recognised | None:
 
 
 def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
-    """Yield all steps; see ``Format``."""
     if mapped := [key for key in ENDS if key in columns]:
         raise UsageError(
             f"{argument('map')} {mapped[0]}: the groups of Minari's files are the episodes.",
@@ -128,7 +127,6 @@ def _source(path: Path) -> Source | None:
 
 
 def losses(manifest: Manifest) -> list[str]:
-    """Return a sentence for each loss of Minari's files; see ``Format``."""
     arrays, lost = _arrays(manifest)
     written, counts = _metadata(manifest, arrays, 0), _counts(manifest, 0)
     stored = ((name, value) for name, value in manifest.metadata.items() if value)
@@ -292,7 +290,6 @@ def _check_needed(arrays: list[_Array], lost: Mapping[Key, str], id: str) -> Non
 
 
 def _metadata(manifest: Manifest, arrays: list[_Array], size_bytes: int) -> dict[str, Any]:
-    """Return ``metadata.json``."""
     document = {
         name: value
         for name, value in manifest.metadata.items()
@@ -306,7 +303,6 @@ def _metadata(manifest: Manifest, arrays: list[_Array], size_bytes: int) -> dict
 
 
 def _counts(manifest: Manifest, size_bytes: int) -> dict[str, Any]:
-    """Return the entries of ``metadata.json`` about its files."""
     name = re.sub(r"[^-\w/]", "-", manifest.id.removeprefix("minari/"))
     return {
         "total_episodes": manifest.num_trajectories,

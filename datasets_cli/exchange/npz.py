@@ -58,7 +58,6 @@ class _Member:
 
 
 def recognise(path: Path) -> Recognised | None:
-    """Return the arrays of an archive; see ``Format``."""
     if path.is_dir() or not zipfile.is_zipfile(path):
         reject_truncated(path, ".npz")
         return None
@@ -78,7 +77,6 @@ def recognise(path: Path) -> Recognised | None:
 
 
 def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
-    """Yield all steps; see ``Format``."""
     members = _members(path)
 
     def runs(names: list[str]) -> Iterator[Mapping[str, Any]]:
@@ -110,7 +108,6 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
 
 
 def losses(manifest: Manifest) -> list[str]:
-    """Return a sentence for each loss of an archive; see ``Format``."""
     lost = [
         f"{show_key(each.key)}: numpy has no {each.dtype}, and the column is left out"
         for each in manifest.columns

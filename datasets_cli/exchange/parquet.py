@@ -20,7 +20,6 @@ BUFFER_BYTES = 1 << 20
 
 
 def recognise(path: Path) -> Recognised | None:
-    """Return the columns of a file; see ``Format``."""
     if path.is_dir() or not (path.suffix == ".parquet" or _has_magic(path)):
         return None
     from datasets_cli.exchange import arrow_table
@@ -30,7 +29,6 @@ def recognise(path: Path) -> Recognised | None:
 
 
 def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
-    """Yield all steps; see ``Format``."""
     from datasets_cli.exchange import arrow_table
 
     with arrow_table.damage(path.name):
@@ -44,7 +42,6 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
 
 
 def losses(manifest: Manifest) -> list[str]:
-    """Return a sentence for each loss of a Parquet file; see ``Format``."""
     from datasets_cli.exchange.arrow_table import storable
 
     lost = (each for each in manifest.all_columns if not storable(each))

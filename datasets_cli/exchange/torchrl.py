@@ -38,7 +38,6 @@ TED = ("observation", "action", "info", "next")
 
 
 def recognise(path: Path) -> Recognised | None:
-    """Return the leaves of a folder; see ``Format``."""
     if not (path / META_FILENAME).is_file():
         return None
     leaves, dropped, num_rows, seam = _leaves(path)
@@ -65,7 +64,6 @@ def _order(seam: int | None) -> str:
 
 
 def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
-    """Yield all steps; see ``Format``."""
     from datasets_cli.schema.bits import to_array
 
     leaves, _, num_rows, seam = _leaves(path)
@@ -83,7 +81,6 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
 
 
 def losses(manifest: Manifest) -> list[str]:
-    """Return a sentence for each loss of a folder of tensors; see ``Format``."""
     why = dict.fromkeys([each.key for each in manifest.texts], "text is not a tensor")
     empty = [each.key for each in manifest.columns if not each.row_bytes]
     why |= dict.fromkeys(empty, "its rows are empty, and tensordict does not write them")

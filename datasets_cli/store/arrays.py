@@ -180,8 +180,6 @@ class TreeRows:
 
 
 class _RowsWithText:
-    """Columns of numbers and of text."""
-
     def __init__(self, rows: ArrayRows, texts: TextRows, keys: frozenset[Key]) -> None:
         self._rows, self._texts, self._keys = rows, texts, keys
 
@@ -198,8 +196,6 @@ class _RowsWithText:
 
 
 class _LeafRows:
-    """Columns of the ``ted`` layout."""
-
     def __init__(self, arrays: Columns, num_rows: int) -> None:
         self._arrays, self._num_rows = arrays, num_rows
 

@@ -87,7 +87,6 @@ def check_entries(folder: Path, manifest: Manifest) -> Record:
 
 
 def _sizes_needed(manifest: Manifest, record: Record) -> dict[str, int]:
-    """Return the size of each file according to its columns."""
     num_rows = manifest.num_transitions
     known = {TRAJECTORIES: table_bytes(manifest.num_trajectories)}
     known |= {text.filename: text.codes.row_bytes * num_rows for text in manifest.texts}
@@ -122,7 +121,6 @@ def _problems_of_text(manifest: Manifest) -> list[str]:
 
 
 def _differences(folder: str, manifest: Manifest) -> Iterator[str]:
-    """Yield the differences between the files and their entries in the manifest."""
     above: dict[str, str] = {}
     for name, entry in manifest.files.items():
         parent, _, own = name.rpartition("/")

@@ -65,19 +65,16 @@ class PreviousRewardRows:
         self.history = rows.history
 
     def gather(self, index: torch.Tensor) -> Tree:
-        """Return copies of the rows ``index`` int64 ``[B]``; see ``LayoutRows.gather``."""
         tree = self._rows.gather(index)
         tree[PREVIOUS_REWARD[0]] = self._before(index)
         return tree
 
     def run(self, start: int, stop: int) -> Tree:
-        """Return copies of the rows ``start`` to ``stop - 1``; see ``LayoutRows.run``."""
         tree = self._rows.run(start, stop)
         tree[PREVIOUS_REWARD[0]] = self._before(torch.arange(start, stop))
         return tree
 
     def read(self, index: torch.Tensor) -> GatheredRows:
-        """Return copies of the rows ``index`` int64 ``[B]``; see ``LayoutRows.read``."""
         before = to_array(self._before(index))
         return self._rows.read(index).with_leaf(PREVIOUS_REWARD[0], before)
 
@@ -138,7 +135,6 @@ class Dataset(ArraySource):
         self.read = self._rows.read
 
     def _is_read(self, key: Key) -> bool:
-        """Return whether a column is at or below a chosen key."""
         return self.chosen is None or any(key[: len(each)] == each for each in self.chosen)
 
     def _check_chosen(self) -> None:
@@ -249,7 +245,6 @@ class Dataset(ArraySource):
         return UnknownKey(problem, id=id, key=key, expected=expected, advice=advice)
 
     def _known(self) -> str:
-        """Return the keys of all columns, and of the text that is read."""
         texts = self.texts.keys if self.texts else ()
         numbers = (column.key for column in self._columns)
         return ", ".join(show_key(key) for key in (*numbers, *texts))

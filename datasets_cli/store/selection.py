@@ -175,21 +175,17 @@ class SelectedRows:
         self._rows, self._map = rows, row_map
 
     def gather(self, index: torch.Tensor) -> Tree:
-        """Return copies of the rows ``index`` int64 ``[B]``; see ``LayoutRows.gather``."""
         return self._rows.gather(self._map.rows(index))
 
     def run(self, start: int, stop: int) -> Tree:
-        """Return copies of the rows ``start`` to ``stop - 1``; see ``LayoutRows.run``."""
         return self.gather(torch.arange(start, stop))
 
     def read(self, index: torch.Tensor) -> GatheredRows:
-        """Return copies of the rows ``index`` int64 ``[B]``; see ``LayoutRows.read``."""
         return self._rows.read(self._map.rows(index))
 
     def history(
         self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
     ) -> torch.Tensor:
-        """Return the last steps of a leaf; see ``LayoutRows.history``."""
         return self._rows.history(key, self._map.rows(index), age, length)
 
 

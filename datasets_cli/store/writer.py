@@ -92,7 +92,6 @@ class LayoutWriter:
     def add_frames(
         self, column: Column, offsets: np.ndarray, sample: Callable[[int], np.ndarray]
     ) -> FrameFiles:
-        """Return the writer of a column's frames; see ``TedWriter.add_frames``."""
         return self._numbers.add_frames(column, offsets, sample)
 
     def finish(self, extra_files: Mapping[str, bytes]) -> Written:

@@ -78,7 +78,6 @@ class CompactRows:
         return self._gather_moved(index) if self._moves else self.read(index).tree(0, len(index))
 
     def read(self, index: torch.Tensor) -> GatheredRecords:
-        """Return the rows ``index`` int64 ``[B]``; see ``LayoutRows.read``."""
         numbers = checked_numbers(index, self._num_rows)
         row = self.arrays.row_map.take(numbers)
         return self.gathered(numbers, row, self.arrays.pairs(row))
@@ -96,7 +95,6 @@ class CompactRows:
         return as_tensor_of(numpy_dtype(column.dtype) for column in self.arrays.record.columns)
 
     def run(self, start: int, stop: int) -> Tree:
-        """Return copies of the rows ``start`` to ``stop - 1``; see ``LayoutRows.run``."""
         if self._moves:
             check_run(start, stop, self._num_rows)
             return self.gather(torch.arange(start, stop))
@@ -152,7 +150,6 @@ class CompactRows:
     def history(
         self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
     ) -> torch.Tensor:
-        """Return the last steps of a leaf, and the following step; see ``LayoutRows.history``."""
         arrays = self.arrays
         for field, (reader, slots) in zip(arrays.record.frames, arrays.frames, strict=True):
             if field.column.key == key and len(slots) == 2:
@@ -217,7 +214,6 @@ class RecordTable:
     def _check(
         self, records: np.ndarray, parts: Sequence[tuple[int, np.ndarray]], counts: list[int]
     ) -> None:
-        """Check that each record and its successor exist."""
         numbers = [number for number, _ in parts]
         wrong = (records < 0) | (records > self._last[numbers].repeat(counts))
         if not wrong.any():

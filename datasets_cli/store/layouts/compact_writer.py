@@ -154,7 +154,6 @@ def _is_shared(source: Path, column: Column, successor: Column, offsets: np.ndar
 
 
 def _write(source: Path, record: Record, offsets: np.ndarray, target: Path) -> None:
-    """Write the records and the row map."""
     num_rows = rows_per_block(record.size)
     leaves = [
         [leaf_bytes(source, column, num_rows) for column in columns_of(field)]
@@ -216,7 +215,6 @@ class CompactWriter:
     def add_frames(
         self, column: Column, offsets: np.ndarray, sample: Callable[[int], np.ndarray]
     ) -> PackedFrames:
-        """Return the writer of a column's frames; see ``TedWriter.add_frames``."""
         field = FrameField(column, successor_of(column.key))
         self._deferred.append(field)
         path = self.folder / field.filename
@@ -248,7 +246,6 @@ class CompactWriter:
             frames.close()
 
     def _ends(self, rows: Mapping[Key, np.ndarray]) -> np.ndarray:
-        """Return a mask of the rows that end a trajectory, bool ``[n]``."""
         if self._leaves.offsets is None:
             return rows[DONE][:, 0]
         stop = self.num_rows + len(next(iter(rows.values())))

@@ -265,7 +265,6 @@ class FrameReader:
             )
 
     def _damaged_offsets(self, index: np.ndarray) -> DamagedDataset:
-        """Return the error of the first frame that is not inside the blob."""
         for frame in np.sort(index).tolist():
             begin, end = self._offsets[frame : frame + 2].reshape(2, 1)
             if not self._is_inside(begin, end - begin):
@@ -280,7 +279,6 @@ class FrameReader:
         raise AssertionError("a frame is outside the blob")
 
     def _damaged_frame(self, index: np.ndarray, error: Exception) -> DamagedDataset:
-        """Return the error of the first frame that cannot be decoded."""
         name = "a frame"
         for frame in np.sort(index).tolist():
             begin, end = self._offsets[frame : frame + 2].reshape(2, 1)

@@ -68,7 +68,6 @@ class LeafRows:
         return nodes[0]
 
     def run(self, start: int, stop: int) -> Tree:
-        """Return copies of the rows ``start`` to ``stop - 1``; see ``LayoutRows.run``."""
         if self._moves:
             return self.gather(torch.arange(start, stop))
         check_run(start, stop, self._num_rows)
@@ -77,7 +76,6 @@ class LeafRows:
         return rows.tree(0, stop - start)
 
     def read(self, index: torch.Tensor) -> GatheredLeaves:
-        """Return the rows ``index`` int64 ``[B]``; see ``LayoutRows.read``."""
         numbers = checked_numbers(index, self._num_rows)
         leaves = [array.take(numbers, 0, None, "clip") for array in self._arrays]
         return GatheredLeaves(self._plan, self._slots, leaves, len(index), self._as_tensor)
@@ -85,7 +83,6 @@ class LeafRows:
     def history(
         self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
     ) -> torch.Tensor:
-        """Return the last steps of a leaf, and the following step; see ``LayoutRows.history``."""
         if self._device is not None:
             index, age = index.to(self._device), age.to(self._device)
         # Step n before the row is row - n, but not before the first of the trajectory: row - age.
