@@ -12,7 +12,7 @@ from typing import Any
 from datasets_cli.errors import UsageError, WrongRows, argument, by_reader
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.exchange.steps import StepColumns
-from datasets_cli.schema.columns import EXACT_BELOW, rounded
+from datasets_cli.schema.columns import EXACT_BELOW, first_rounded
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 BLOCK_BYTES = 4 << 20
@@ -169,11 +169,15 @@ class _Table:
             rows = pc.indices_nonzero(pc.match_substring_regex(batch[name], WHOLE))
             texts = batch[name].take(rows).to_pylist()
             numbers = zip((first + row for row in rows.to_pylist()), map(int, texts), strict=True)
-            if problem := rounded(numbers):
+            if wrong := first_rounded(numbers):
+                row, number, problem = wrong
                 raise WrongRows(
                     f"{self._path.name}: {name} {problem}.",
                     path=self._path,
                     key=name,
+                    row=row,
+                    expected="numbers that float64 represents exactly",
+                    found=number,
                     advice="Write it with a fraction if rounding is acceptable, or as text.",
                 )
             first += batch.num_rows

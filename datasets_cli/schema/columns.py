@@ -60,13 +60,14 @@ EXACT_BELOW = 2**53
 """float64 represents all smaller whole numbers exactly."""
 
 
-def rounded(numbers: Iterable[tuple[int, int]]) -> str:
-    """Return the first number that float64 would round, as part of a message; empty if none."""
+def first_rounded(numbers: Iterable[tuple[int, int]]) -> tuple[int, int, str] | None:
+    """Return the row of the first number that float64 would round, the number, and a message."""
     # numbers: pairs of a row and its number.
     for row, number in numbers:
         if (nearest := float(str(number))) != number:
-            return f"has {number} in row {row:,}, which float64 would round to {nearest:.0f}"
-    return ""
+            problem = f"has {number} in row {row:,}, which float64 would round to {nearest:.0f}"
+            return row, number, problem
+    return None
 
 
 @lru_cache

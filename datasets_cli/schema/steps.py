@@ -18,7 +18,7 @@ from datasets_cli.schema.columns import (
     Column,
     Key,
     element_type,
-    rounded,
+    first_rounded,
     show_key,
 )
 from datasets_cli.schema.texts import TEXT, AnyColumn, any_column, as_text, is_text
@@ -112,12 +112,14 @@ class StepCheck:
         """Return whole numbers as float64: TED rewards are floating point."""
         large = np.flatnonzero((rewards >= EXACT_BELOW) | (rewards <= -EXACT_BELOW))
         numbers = zip((self._row + large).tolist(), rewards.flat[large].tolist(), strict=True)
-        if problem := rounded(numbers):
+        if wrong := first_rounded(numbers):
+            row, number, problem = wrong
             raise SourceError(
                 f"{show_key(REWARD)} {problem}.",
                 key=REWARD,
-                row=self._row + int(large[0]),
+                row=row,
                 expected="numbers that float64 represents exactly",
+                found=number,
                 advice="Convert the column to float64 if the rounding is acceptable.",
             )
         return rewards.astype(np.float64)

@@ -256,7 +256,7 @@ def test_a_whole_number_that_float64_rounds_is_refused_with_its_column_and_row(
         table.loc[row] = table.loc[0]
         table.loc[row, column] = rest[row - 40]
     table.to_csv(tmp_path / "a.csv", index=False)
-    with pytest.raises(UsageError, match=rf"{column} has {rest[0].strip()} in row 40,"):
+    with refused(UsageError, row=40, found=int(rest[0])):
         import_dataset(tmp_path / "a.csv", "mine/a", map=map, config=config)
     table.loc[40, column] = str(2**60)
     table.to_csv(tmp_path / "a.csv", index=False)
