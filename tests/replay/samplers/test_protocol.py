@@ -1,7 +1,8 @@
-"""Samplers by their protocol, and their states."""
+"""Samplers by their protocol, their states, and the rows that a seed gives."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -50,6 +51,9 @@ from datasets_cli.schema.tree import Tree
 from datasets_cli.torchrl.slice_samplers import CatFrames
 from tests.support.refusals import refused
 from tests.support.trajectory_rows import TrajectoryRows, chi_square_score
+
+# Samplers by their protocol, and their states.
+
 
 # What a sampler is: one written from the protocol alone works wherever ours do.
 
@@ -504,3 +508,48 @@ def test_which_items_come_once_more_is_drawn() -> None:
 def test_an_epoch_of_a_mixture_is_what_it_always_was() -> None:
     order = mixed_order([3, 0, 5, 4], [4, 0, 3, 8], 7)
     assert order.at(np.arange(15)).tolist() == [9, 2, 8, 10, 0, 1, 11, 0, 10, 3, 9, 6, 11, 5, 8]
+
+
+# The rows that a seed gives, by stored digests of index streams.
+
+
+STREAM_ROWS = TrajectoryRows([300, 7, 45, 120])
+NUM_BATCHES = 50
+
+
+def prioritized_rows(kind: Any, **arguments: Any) -> Sampler:
+    sampler: Sampler = kind(len(STREAM_ROWS), 0.7, 0.9, **arguments)
+    rows = torch.arange(len(STREAM_ROWS))
+    sampler.update_priority(rows, rows % 13 + 1.0)  # type: ignore[attr-defined]
+    return sampler
+
+
+SHORT = {"slice_len": 16, "strict_length": False}
+STREAMS: dict[str, tuple[Callable[[], Sampler], int, str]] = {
+    "uniform": (RandomSampler, 32, "ba9aeef1635f08f5"),
+    "slices": (lambda: SliceSampler(num_slices=4), 32, "264c84b686718b5f"),
+    "short slices": (lambda: SliceSampler(**SHORT), 32, "9bb07f451a423f0c"),
+    "padded slices": (
+        lambda: SliceSampler(**SHORT, pad_output=True, span=True),
+        32,
+        "c54f5b7880c66ed7",
+    ),
+    "by priority": (lambda: prioritized_rows(PrioritizedSampler), 32, "2868885335a738ad"),
+    "slices by priority": (
+        lambda: prioritized_rows(PrioritizedSliceSampler, slice_len=5),
+        30,
+        "df725c6723c54e28",
+    ),
+    "in order": (lambda: SamplerWithoutReplacement(shuffle=False), 32, "cf690ec5884c7206"),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_seed_gives_the_rows_and_marks_that_it_always_gave(name: str) -> None:
+    make, size, expected = STREAMS[name]
+    sampler, generator, digest = make(), torch.Generator().manual_seed(11), hashlib.sha256()
+    for _ in range(NUM_BATCHES):
+        index, info = sampler.sample(STREAM_ROWS, size, generator)
+        for column in (index, *(info[key] for key in sorted(info))):
+            digest.update(column.numpy().tobytes())
+    assert digest.hexdigest()[:16] == expected
