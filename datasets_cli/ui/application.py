@@ -13,8 +13,10 @@ ever part of a path on the disk.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 from starlette.applications import Starlette
@@ -129,18 +131,37 @@ SIZES = ("1MB", "10MB", "100MB", "1GB", "10GB")
 ORDERS = [name for name in FIELDS if name != "family"]
 
 
+DATASETS = 50
+"""Of the catalogue, on one page."""
+
+
 def catalogue(request: Request) -> Response:
-    """Show the datasets that the address asks for; all without a question."""
-    page, query = page_of(request), request.query_params
-    filters = [f"{name}={query[name]}" for name in ("family", "state") if query.get(name)]
-    filters += [f"size<={query['size']}"] if query.get("size") else []
-    sort = query.get("sort") or None
-    records = list_datasets(filter=filters, sort=sort, config=page.config)
+    """Show the datasets of a search, installed ones first; without a search also the families."""
+    page, start = page_of(request), whole_number(request, "start", 0)
+    query = {name: text for name, text in request.query_params.items() if text and name != "start"}
+    filters = [f"{name}={query[name]}" for name in ("family", "state") if name in query]
+    filters += [f"size<={query['size']}"] if "size" in query else []
+    records = list_datasets(filter=filters, sort=query.get("sort"), config=page.config)
     words = query.get("q", "").casefold().split()
     records = [each for each in records if all(word in each.id.casefold() for word in words)]
-    choices = {"family": families(), "state": STATES, "size": SIZES, "sort": ORDERS}
+    installed = [each for each in records if each.state != "not installed"]
+    counts = [Counter(each.id.partition("/")[0] for each in ids) for ids in (records, installed)]
+    shown = records if query else installed
+    if "sort" not in query:
+        shown = sorted(shown, key=lambda each: each.state == "not installed")
     return page.render(
-        request, "catalogue.html", records=records, choices=choices, query=dict(query)
+        request,
+        "catalogue.html",
+        query=query,
+        choices={"family": families(), "state": STATES, "size": SIZES, "sort": ORDERS},
+        count=len(shown),
+        records=shown[start : start + DATASETS],
+        parts={
+            name: f"/?{urlencode(query | {'start': max(0, first)})}"
+            for name, first in (("Before", start - DATASETS), ("After", start + DATASETS))
+            if -DATASETS < first < len(shown)
+        },
+        families=[] if query else [(name, *(of[name] for of in counts)) for name in families()],
     )
 
 
@@ -191,6 +212,9 @@ arrays = ExperienceReplay("{}").to_numpy(rows=range(100))"""
 """The third way to load a dataset, after the two on its card."""
 
 Place = tuple[int, int, int]
+FIRST_COLUMNS = 8
+SHOWN_NUMBERS = 4
+"""Of a row of a column in the table of first rows: the first three and the last."""
 
 
 def dataset(request: Request) -> Response:
@@ -203,8 +227,11 @@ def dataset(request: Request) -> Response:
 def dataset_values(page: LocalPage, id: str) -> dict[str, Any]:
     """Return the values of the page of a dataset."""
     info = dataset_info(id, config=page.config)
-    statistics, missing = None, ""
+    statistics, missing, rows, frame = None, "", list[dict[str, str]](), ""
     if info.installed:
+        opened = page.installed(info.id)
+        rows = _first_rows(page, opened)
+        frame = next(iter(frame_columns(opened.manifest)), "")
         try:
             statistics = _statistics(page, info.id)
         except UsageError as error:
@@ -214,10 +241,37 @@ def dataset_values(page: LocalPage, id: str) -> dict[str, Any]:
         "info": info,
         "sections": [*_sections(parts, info)],
         "missing": missing,
+        "first_rows": rows,
+        "frame": frame,
         "findings": [*_findings(page, info)],
         "drawings": [*drawings_of(page, KINDS, info.id)] if statistics else [],
         "heads_of": heads_of,
     }
+
+
+def _first_rows(page: LocalPage, dataset: DatasetArrays) -> list[dict[str, str]]:
+    """Return the first five rows as texts: observations, actions, rewards and flags."""
+    frames = frame_columns(dataset.manifest)
+    order = [("observation",), ("action",), REWARD, TERMINATED, TRUNCATED]
+    keys = [each.key for each in dataset.manifest.all_columns]
+    names = [show_key(key) for first in order for key in keys if key[: len(first)] == first]
+    names = [name for name in names if name not in frames][:FIRST_COLUMNS]
+    if not (names and len(dataset)):
+        return []
+    peeked = peek(dataset.id, columns=names, config=page.config)
+    return [
+        {"row": str(number), **{each.name: _cell(each.values[number]) for each in peeked.columns}}
+        for number in range(len(peeked.trajectories))
+    ]
+
+
+def _cell(values: Any) -> str:
+    """Return the numbers or texts of a row of a column, with four digits, the middle left out."""
+    listed = np.asarray(values, object).ravel().tolist()
+    texts = [f"{each:.4g}" if isinstance(each, float) else str(each)[:60] for each in listed]
+    if len(texts) > SHOWN_NUMBERS:
+        texts[3:-1] = ["…"]
+    return ", ".join(texts)
 
 
 def stats(request: Request) -> Response:
@@ -346,6 +400,11 @@ def page_values(
         "step": step,
         "columns": [*curves.columns],
         "curves": curves.to_json(),
+        "stepped": [
+            name
+            for name, column in curve_columns(dataset).items()
+            if "int" in column.dtype and math.prod(column.shape) == 1
+        ],
         "steps": steps_of(page, dataset, number, step - step % part, part),
         "part": part,
         "frames": frames,

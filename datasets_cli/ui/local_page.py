@@ -34,6 +34,7 @@ MOST_CHARACTERS = 200  # of an id
 MOST_BYTES = 1 << 30  # that are read for a page
 LARGEST = 2**48
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.@+~=-]*"
+_NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e[-+]?\d+)?|nan|-?inf")
 
 
 class IdConvertor(Convertor[str]):
@@ -150,6 +151,7 @@ def _templates() -> jinja2.Environment:
     )
     environment.filters |= {"bytes": human_bytes, "count": human_count, "counted": counted}
     environment.filters["plain"] = _plain
+    environment.tests["numeric"] = lambda text: bool(_NUMBER.fullmatch(str(text)))
     return environment
 
 

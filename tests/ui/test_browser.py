@@ -162,6 +162,27 @@ def test_catalogue_dataset_and_card_need_no_script(
         browser.tell("Emulation.setScriptExecutionDisabled", value=False)
 
 
+def test_the_catalogue_follows_what_is_typed(browser: Browser, site: str, root: Config) -> None:
+    ids = [each.id for each in datasets_cli.list_datasets(config=root)]
+    count = sum("door" in id and "hum" in id for id in ids)
+    browser.look()
+    browser.open(site)
+    browser.driver.find_element(By.ID, "words").send_keys("door hum")
+    browser.wait("shown.textContent === values[0]", f"{count} datasets")
+    assert browser.run("return location.search") == "?q=door+hum" and not browser.messages()
+
+
+def test_many_numbers_of_a_column_have_a_chart_each(browser: Browser, site: str) -> None:
+    browser.look()
+    browser.open(f"{site}d/demo/door-minari/trajectories/1")
+    browser.wait("document.querySelectorAll('#curves .small canvas').length === 28 + 32")
+    labels = browser.run(
+        "return [...document.querySelectorAll('#curves canvas')].map((each) => each.ariaLabel)"
+    )
+    assert len(labels) == 1 + 28 + 32
+    assert labels[0].startswith("next.reward,") and labels[1].startswith("action[0],")
+
+
 @pytest.fixture
 def pong(browser: Browser, site: str) -> Browser:
     """The browser, with a trajectory of 962 steps and frames."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections import Counter
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -70,16 +71,50 @@ def test_data_are_what_the_command_prints(
     assert got.json() == printed(capsys, *command.format(id=door).split())
 
 
-def test_the_catalogue_lists_every_dataset_and_what_is_asked_for(
+def test_the_first_page_has_what_is_installed_and_counts_of_families(
     door: str, config: Config, capsys: Capture
 ) -> None:
-    guard = guarded(config)
-    listed = [each["id"] for each in printed(capsys, "list")]
-    assert [row[0] for row in rows_of(ask(guard, "/").text)[1:]] == listed
+    known = Counter(each["id"].partition("/")[0] for each in printed(capsys, "list"))
+    heads, installed, families, *rows = rows_of(ask(guarded(config), "/").text)
+    assert (heads[0], installed[0], families) == (
+        "Dataset",
+        door,
+        ["Family", "Datasets", "Installed"],
+    )
+    assert {name: int(count) for name, count, _ in rows} == known
+    assert {name: int(count) for name, _, count in rows if count != "0"} == {"d4rl": 1}
+
+
+def test_a_search_has_fifty_datasets_a_page_and_installed_ones_first(
+    door: str, config: Config, capsys: Capture
+) -> None:
+    guard, address, parts = guarded(config), "/?family=d4rl", list[list[str]]()
+    while address:
+        page = ask(guard, address).text
+        parts.append([row[0] for row in rows_of(page)[1:]])
+        after = re.search('href="([^"]*)">After', page)
+        address = unescape(after[1]) if after else ""
+    ids = [each for part in parts for each in part]
+    assert [len(part) for part in parts] == [50, 50, 50, 29] and ids[0] == door
+    assert sorted(ids) == [each["id"] for each in printed(capsys, "list", "d4rl/*")]
     asked = ask(guard, "/?q=HUMAN+door&family=d4rl&state=unverified&size=1GB&sort=transitions").text
     size = human_bytes(datasets_cli.dataset_info(door, config=config).size_bytes)
     assert rows_of(asked)[1:] == [[door, "unverified", "note", size, "1,495", "5"]]
     assert 'value="HUMAN door"' in asked and '<option value="d4rl" selected>' in asked
+
+
+def test_a_dataset_shows_its_first_rows_and_frame(config: Config) -> None:
+    datasets_cli.download("demo/pong", config=config)
+    guard = guarded(config)
+    page = ask(guard, "/d/demo/pong").text
+    columns = datasets_cli.peek("demo/pong", columns="action,next.reward", config=config).columns
+    rows = rows_of(page)
+    assert rows[0] == ["row", "action", "next.reward", "next.terminated", "next.truncated"]
+    values = zip(*(each.values.ravel().tolist() for each in columns), strict=True)
+    expected = [[f"{value:g}" for value in (row, *pair)] for row, pair in enumerate(values)]
+    assert [row[:3] for row in rows[1:6]] == expected and len(expected) == 5
+    (frame,) = re.findall('<img class="frame"[^>]* src="([^"]*)"', page)
+    assert ask(guard, frame).header("content-type") == "image/png"
 
 
 def test_a_dataset_has_the_tables_of_its_card(door: str, config: Config, capsys: Capture) -> None:
@@ -92,7 +127,7 @@ def test_a_dataset_has_the_tables_of_its_card(door: str, config: Config, capsys:
     assert len(rows) > 30
     assert [row for row in rows if row not in shown] == [["column", "type", "shape"]]
     headings = re.findall(r"<h2>(.*?)</h2>", page)
-    assert headings.pop(0) == "Findings of the audit"
+    assert [headings.pop(0) for _ in range(2)] == ["First rows", "Findings of the audit"]
     assert headings == re.findall("^## (.*)$", card, re.MULTILINE)
 
 

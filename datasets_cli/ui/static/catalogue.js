@@ -1,39 +1,27 @@
-// The catalogue's search: rows are shown and hidden as one types. Without this file the form does it.
+// The search follows what is typed: the form's answer replaces the list. Without this file its button does.
 "use strict";
 
-const fields = document.getElementById("query").elements;
-const rows = [...document.querySelectorAll("#datasets tbody tr")];
-const shown = document.getElementById("shown");
-const query = new URLSearchParams(location.search);
-const UNITS = { MB: 1e6, GB: 1e9 };
+const SETTLED = 200; // milliseconds
+const form = document.getElementById("query");
+let settling, latest = 0;
 
-function most() {
-  const size = /^(\d+)(MB|GB)$/.exec(fields.size.value);
-  return size ? Number(size[1]) * UNITS[size[2]] : null;
+async function show() {
+  clearTimeout(settling);
+  const query = new URLSearchParams([...new FormData(form)].filter(([, value]) => value));
+  const number = ++latest, address = query.size ? `/?${query}` : "/";
+  const response = await fetch(address);
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  if (number !== latest || !response.ok) return; // a newer search is running
+  document.getElementById("found").replaceWith(page.getElementById("found"));
+  document.getElementById("shown").textContent = page.getElementById("shown").textContent;
+  history.replaceState(null, "", address);
 }
 
-function fits(row, words, bytes) {
-  const { family, state, size } = row.dataset;
-  const id = row.firstElementChild.textContent.toLowerCase();
-  return (
-    (!fields.family.value || fields.family.value === family) &&
-    (!fields.state.value || fields.state.value === state) &&
-    (bytes === null || (size !== "" && Number(size) <= bytes)) &&
-    words.every((word) => id.includes(word))
-  );
-}
-
-function show() {
-  const words = fields.q.value.toLowerCase().split(/\s+/).filter(Boolean);
-  const bytes = most();
-  for (const row of rows) row.hidden = !fits(row, words, bytes);
-  const count = rows.filter((row) => !row.hidden).length;
-  shown.textContent = `${count.toLocaleString("en")} ${count === 1 ? "dataset" : "datasets"}`;
-}
-
-// Only a page of all rows can show all of them: what the server has chosen stays chosen.
-if (["q", "family", "state", "size"].every((name) => !query.get(name))) {
-  fields.q.addEventListener("input", show);
-  for (const name of ["family", "state", "size"]) fields[name].addEventListener("change", show);
-  show(); // a browser may have kept what was typed
-}
+form.addEventListener("input", () => {
+  clearTimeout(settling);
+  settling = setTimeout(show, SETTLED);
+});
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  show();
+});

@@ -1,7 +1,7 @@
 "use strict";
-// Curves on canvases: one chart a column, a line a number, one cursor for all of them.
+// Curves on canvases: one chart a column, or a small one a number where there are many; one cursor for all.
 (() => {
-  const LEFT = 64, BOTTOM = 18, TOP = 6, RIGHT = 8, HEIGHT = 150, DRAGGED = 6;
+  const LEFT = 64, BOTTOM = 18, TOP = 6, RIGHT = 8, HEIGHT = 150, SMALL = 90, TOGETHER = 4, DRAGGED = 6;
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const colour = (n) => `hsl(${(212 + n * 137.5) % 360} 75% ${dark.matches ? 68 : 38}%)`;
   // What moves a cursor or turns the direction of writing is shown by its number.
@@ -27,7 +27,7 @@
     return {name, steps: kept.map((n) => steps[n]), values: kept.map((n) => values[n])};
   }
 
-  // Charts of columns over the same steps; `options` has length, ends, move and zoom.
+  // Charts of columns over the same steps; `options` has length, ends, stepped columns, move and zoom.
   class Charts {
     constructor(place, options) {
       Object.assign(this, {place, options, charts: [], step: 0, drag: null});
@@ -38,85 +38,99 @@
     // Show curves of some columns from one step up to another.
     show(names, columns, start, stop) {
       Object.assign(this, {start, stop});
-      if (!this.charts.length) this.charts = names.map((name) => this.chart(name));
+      if (!this.charts.length) this.charts = names.flatMap((name) => this.chartsOf(name, columns[name]));
       for (const chart of this.charts) {
-        const curves = columns[chart.name].map((curve) => cut(curve, start, stop));
+        const curves = columns[chart.name].slice(...chart.part).map((curve) => cut(curve, start, stop));
         const [low, high] = rangeOf(curves);
         Object.assign(chart, {curves, low, high});
-        const about = `${shown(chart.name)}, steps ${start} to ${stop - 1}, ${curves.length} lines`;
+        const about = `${shown(chart.title)}, steps ${start} to ${stop - 1}, ${curves.length} lines`;
         chart.canvas.setAttribute("aria-label", `${about}, from ${shown(low)} to ${shown(high)}`);
       }
       this.draw();
     }
 
-    chart(name) {
+    // Many lines in one chart hide each other: each gets a small chart.
+    chartsOf(name, curves) {
+      if (curves.length <= TOGETHER) return [this.chart(name, name, [0, curves.length], HEIGHT, this.place)];
+      const place = Object.assign(document.createElement("div"), {className: "small"});
+      this.place.append(place);
+      return curves.map((curve, n) => this.chart(name, curve.name, [n, n + 1], SMALL, place));
+    }
+
+    chart(name, title, part, tall, among) {
       const tags = ["figure", "figcaption", "canvas", "div", "div"];
       const [figure, caption, canvas, cursor, dragged] = tags.map((tag) => document.createElement(tag));
-      caption.textContent = shown(name);
+      caption.textContent = shown(title);
       [cursor.className, dragged.className] = ["cursor", "dragged"];
-      const place = {bottom: `${BOTTOM}px`, height: `${HEIGHT - BOTTOM}px`};
+      const place = {bottom: `${BOTTOM}px`, height: `${tall - BOTTOM}px`};
       for (const each of [cursor, dragged]) Object.assign(each.style, place);
       figure.append(caption, canvas, cursor, dragged);
       canvas.setAttribute("role", "img");
-      canvas.style.height = `${HEIGHT}px`;
+      canvas.style.height = `${tall}px`;
       canvas.onpointerdown = (event) => {
         canvas.setPointerCapture(event.pointerId);
-        this.set({drag: {from: event.offsetX, to: event.offsetX}});
+        this.set({drag: {chart, from: event.offsetX, to: event.offsetX}});
       };
       canvas.onpointermove = ({offsetX: to}) => this.drag && this.set({drag: {...this.drag, to}});
       canvas.onpointerup = () => this.release();
       canvas.onpointercancel = () => this.set({drag: null});
       canvas.ondblclick = () => this.options.zoom(0, this.options.length);
-      this.place.append(figure);
-      return {name, figure, canvas, cursor, dragged};
+      among.append(figure);
+      const chart = {name, title, part, tall, figure, canvas, cursor, dragged};
+      return chart;
     }
 
     // Draw everything anew, as after a change of size or of colours.
     draw() {
-      this.span = this.place.clientWidth - LEFT - RIGHT;
+      for (const chart of this.charts) chart.wide = chart.canvas.clientWidth;
       for (const chart of this.charts) this.drawChart(chart);
       this.set({});
     }
 
-    x(step) {
-      return LEFT + (step - this.start) / Math.max(1, this.stop - 1 - this.start) * this.span;
+    x(step, {wide}) {
+      return LEFT + (step - this.start) / Math.max(1, this.stop - 1 - this.start) * (wide - LEFT - RIGHT);
     }
 
-    drawChart({figure, canvas, curves, low, high}) {
+    drawChart(chart) {
+      const {name, figure, canvas, curves, low, high, tall, wide} = chart;
       const ratio = devicePixelRatio || 1, pen = canvas.getContext("2d");
-      canvas.width = Math.round(this.place.clientWidth * ratio);
-      canvas.height = Math.round(HEIGHT * ratio);
-      const y = (value) => TOP + (high - value) / (high - low) * (HEIGHT - TOP - BOTTOM);
+      canvas.width = Math.round(wide * ratio);
+      canvas.height = Math.round(tall * ratio);
+      const x = (step) => this.x(step, chart);
+      const y = (value) => TOP + (high - value) / (high - low) * (tall - TOP - BOTTOM);
       pen.scale(ratio, ratio);
       pen.font = "11px sans-serif";
       pen.fillStyle = pen.strokeStyle = getComputedStyle(figure).color;
       pen.textBaseline = "middle";
       pen.textAlign = "right";
-      for (const value of [low, (low + high) / 2, high]) {
+      for (const value of tall === SMALL ? [low, high] : [low, (low + high) / 2, high]) {
         pen.fillText(+value.toPrecision(4), LEFT - 6, Math.max(y(value), 8));
         pen.globalAlpha = 0.2;
-        pen.fillRect(LEFT, y(value), this.span, 1);
+        pen.fillRect(LEFT, y(value), wide - LEFT - RIGHT, 1);
         pen.globalAlpha = 1;
       }
       const {ends, length} = this.options, isWhole = this.stop === length;
-      pen.fillText([...(isWhole ? ends : []), this.stop - 1].join(" "), this.x(this.stop - 1), HEIGHT - BOTTOM / 2);
+      pen.fillText([...(isWhole ? ends : []), this.stop - 1].join(" "), x(this.stop - 1), tall - BOTTOM / 2);
       pen.textAlign = "left";
-      pen.fillText(this.start, this.x(this.start), HEIGHT - BOTTOM / 2);
+      pen.fillText(this.start, x(this.start), tall - BOTTOM / 2);
       // Where the trajectory ended; a dashed line is one that was cut off.
       pen.setLineDash(ends.includes("terminated") ? [] : [4, 3]);
-      if (isWhole && ends.length) pen.strokeRect(this.x(this.stop - 1), TOP, 0, HEIGHT - TOP - BOTTOM);
+      if (isWhole && ends.length) pen.strokeRect(x(this.stop - 1), TOP, 0, tall - TOP - BOTTOM);
       pen.setLineDash([]);
-      curves.forEach((curve, n) => this.drawLine(pen, curve, y, colour(n)));
+      const isStepped = this.options.stepped.includes(name);
+      curves.forEach((curve, n) => this.drawLine(pen, curve, x, y, colour(n), isStepped));
     }
 
-    drawLine(pen, {steps, values}, y, style) {
-      const areFar = steps.length < this.span / 6;
+    // A categorical value holds until the next step: its line has no slopes.
+    drawLine(pen, {steps, values}, toX, y, style, isStepped) {
+      const areFar = steps.length < (toX(this.stop - 1) - LEFT) / 6;
       pen.strokeStyle = pen.fillStyle = style;
       pen.lineWidth = 1.25;
       pen.beginPath();
       for (let i = 0, isOpen = false; i < steps.length; i++) {
-        const x = this.x(steps[i]), value = number(values[i]), isKnown = !Number.isNaN(value);
+        const x = toX(steps[i]), value = number(values[i]), isKnown = !Number.isNaN(value);
         const isAlone = !isOpen && Number.isNaN(number(values[i + 1]));
+        if (isKnown && isOpen && isStepped) pen.lineTo(x, y(number(values[i - 1])));
         if (isKnown) pen[isOpen ? "lineTo" : "moveTo"](x, y(value));
         if (isKnown && (isAlone || areFar)) pen.fillRect(x - 1.5, y(value) - 1.5, 3, 3);
         isOpen = isKnown;
@@ -127,20 +141,22 @@
     // Set the step of the cursor, or what is dragged: they lie over the charts, which stay as they are.
     set(changes) {
       Object.assign(this, changes);
-      const {from, to} = this.drag ?? {from: 0, to: 0}, left = this.x(this.step) - 0.5;
-      for (const {cursor, dragged} of this.charts) {
+      const {from, to} = this.drag ?? {from: 0, to: 0};
+      const scale = (x, {wide}) => LEFT + (x - LEFT) * (wide - LEFT - RIGHT) / ((this.drag?.chart.wide ?? wide) - LEFT - RIGHT);
+      for (const chart of this.charts) {
+        const {cursor, dragged} = chart;
         cursor.hidden = this.step < this.start || this.step >= this.stop;
-        cursor.style.transform = `translateX(${left}px)`;
-        dragged.style.transform = `translateX(${Math.min(from, to)}px)`;
-        dragged.style.width = `${Math.abs(to - from)}px`;
+        cursor.style.transform = `translateX(${this.x(this.step, chart) - 0.5}px)`;
+        dragged.style.transform = `translateX(${scale(Math.min(from, to), chart)}px)`;
+        dragged.style.width = `${Math.abs(scale(to, chart) - scale(from, chart))}px`;
       }
     }
 
     release() {
       if (!this.drag) return;
-      const {from, to} = this.drag, steps = this.stop - 1 - this.start;
+      const {from, to, chart} = this.drag, steps = this.stop - 1 - this.start;
       const [first, last] = [from, to].sort((a, b) => a - b).map((x) =>
-        this.start + Math.round(Math.min(Math.max((x - LEFT) / this.span, 0), 1) * steps));
+        this.start + Math.round(Math.min(Math.max((x - LEFT) / (chart.wide - LEFT - RIGHT), 0), 1) * steps));
       this.set({drag: null});
       if (Math.abs(to - from) < DRAGGED) this.options.move(first);
       else if (last > first) this.options.zoom(first, last + 1);

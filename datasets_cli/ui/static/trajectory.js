@@ -10,7 +10,7 @@
   const asked = Math.floor(Number(new URL(location).searchParams.get("t"))) || 0;
   const step = online ? data.step : Math.min(Math.max(asked, 0), last); // files have no server to read it
   const state = {step, start: data.curves.start, stop: data.curves.stop, column: data.frames[0]};
-  const charts = new rlds.Charts(byId("curves"), {length, ends: data.ends, move: go, zoom});
+  const charts = new rlds.Charts(byId("curves"), {length, ends: data.ends, stepped: data.stepped, move: go, zoom});
   let playing = null, settling = 0, loading = 0;
 
   async function answer(part, query) {
