@@ -18,7 +18,7 @@ from tests.support.page_requests import ask, guarded
 
 PONG, DOOR = "demo/pong", "demo/door-minari"
 ADDRESSES = [
-    *("/", "/?q=pong&sort=steps", "/api/catalogue", "/activity", "/api/activity"),
+    *("/", "/?q=pong&sort=transitions", "/api/catalogue", "/activity", "/api/activity"),
     *("/compare", f"/compare?a={PONG}&b={DOOR}", f"/compare?a={PONG}&b={PONG}"),
     *("/d/demo/iris", f"/d/{PONG}", f"/d/{DOOR}", "/static/style.css"),
     *(f"/api/d/{DOOR}/stats", f"/api/d/{DOOR}/stats?columns=action"),
