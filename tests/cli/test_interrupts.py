@@ -12,6 +12,7 @@ from collections.abc import Callable
 from multiprocessing import popen_fork, util
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,11 +83,16 @@ sys.exit(main(sys.argv[1:]))
 class ForkedWorker(popen_fork.Popen):
     """A worker that is forked without the signal handlers of its parent, as one that is spawned."""
 
-    def _launch(self, process_obj: object) -> None:
-        handlers = [(number, signal.signal(number, signal.SIG_DFL)) for number, _ in SIGNALS]
-        super()._launch(process_obj)  # from which the worker does not return
-        for number, handler in handlers:
-            signal.signal(number, handler)
+    def _launch(self, process_obj: Any) -> None:
+        run = process_obj.run
+
+        def run_as_spawned() -> None:
+            for number, _ in SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            run()
+
+        process_obj.run = run_as_spawned  # in the worker: its parent may fork it in a thread
+        super()._launch(process_obj)
 
 
 def forked(arguments: list[str], folder: Path) -> Forked:

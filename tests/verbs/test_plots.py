@@ -103,7 +103,7 @@ def test_of_two_datasets_bars_are_shares_over_the_same_edges(
         "demo/door-minari", "demo/door-human", kind="reward", out=tmp_path / "two.svg"
     )
     first, second = chart.series
-    assert first.x == second.x and chart.y == "% of rows"
+    assert first.x == second.x and chart.y == "% of transitions"
     for place in range(2):
         assert sum(height for _, _, height in chart.bars(place)) == pytest.approx(100)
     text = (tmp_path / "two.svg").read_text()
