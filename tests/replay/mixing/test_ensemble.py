@@ -249,6 +249,14 @@ def test_a_collate_fn_makes_the_batch_of_the_parts() -> None:
     assert ensemble.sample(12)["index", "buffer_ids"].tolist() == [0] * 6 + [1] * 6
 
 
+def test_keys_of_one_member_alone_are_refused_as_arrays() -> None:
+    odd = member(10, 100, transform=lambda batch: batch.set("more", batch["number"]))
+    members = member(10, 0), odd
+    ensemble = ReplayBufferEnsemble(*members, batch_size=4, sample_from_all=True, format="numpy")
+    with refused(WrongRows, key=("more",)):
+        ensemble.sample()
+
+
 def test_every_member_is_emptied_and_transforms_are_applied_in_their_order() -> None:
     ensemble = ReplayBufferEnsemble(member(10, 0), member(10, 100), batch_size=4)
     ensemble.append_transform(lambda batch: batch.set("second", batch["first"]))

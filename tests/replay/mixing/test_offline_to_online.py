@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tensordict import TensorDict
 
 from datasets_cli import (
+    BatchStream,
     ExperienceReplay,
     LazyTensorStorage,
     ListStorage,
@@ -311,6 +312,12 @@ def test_rows_of_lists_are_refused_with_keys() -> None:
     both = OfflineToOnline(buffer(5), online, keys=["number"])
     with refused(WrongRows, argument="keys", found="Tensor"):
         both.sample(4)
+
+
+def test_a_stream_gives_batches_of_both_by_its_seed() -> None:
+    one, other = (list(BatchStream(pair(batch_size=8), num_batches=3, seed=5)) for _ in range(2))
+    assert [num_offline(batch) for batch in one] == [4, 4, 4]
+    assert all(bool((each == same).all()) for each, same in zip(one, other, strict=True))
 
 
 # Offline and online rows kept as a reference and the written rows, and continued from there.
