@@ -185,7 +185,7 @@ def test_a_layout_that_was_asked_for_is_part_of_what_there_is(pong: Path, tmp_pa
 
 def test_a_step_whose_layout_changed_is_due(pong: Path, tmp_path: Path) -> None:
     datasets_cli.preprocess("demo/pong", datasets_cli.project.Pipeline(crop="80x80"), "small")
-    step = 'input = "demo/pong"\ncrop = "80x80"\nout = "small"\n'
+    step = 'input = "demo/pong"\ncrop = "80x80"\nname = "small"\n'
     plans = []
     for name, more in (("same", ""), ("other", 'layout = "ted"\n')):
         (tmp_path / name).mkdir()

@@ -102,7 +102,7 @@ def test_a_dry_run_shows_how_much_is_kept_and_writes_nothing(door: str, capsys: 
     assert call(door, "--where", "number < 2", "--returns-to-go", "--dry-run") == 0
     rows = sum(len(found["actions"]) for found in trajectories_of_the_file()[:2])
     shown = capsys.readouterr().out
-    assert f"{rows:,} rows in 2 trajectories" in shown
+    assert f"{rows:,} transitions in 2 trajectories" in shown
     assert "returns_to_go                float32  [1]" in shown
     assert call(door, "--where", "number < 2", "--cast", "float16", "--dry-run", "--json") == 0
     document = json.loads(capsys.readouterr().out)
