@@ -26,8 +26,6 @@ from datasets_cli.cli.state import (
 )
 from datasets_cli.cli.terminal import fitting
 from datasets_cli.config import ConfigFile, load_config
-from datasets_cli.core.progress import Note
-from datasets_cli.core.progress_display import JsonLines, PlainLines
 from datasets_cli.core.system_errors import is_full, system_error
 from datasets_cli.errors import (
     KnownDefect,
@@ -167,9 +165,7 @@ def main(arguments: list[str]) -> int:
             _flush()
             return code
         except Interrupted as interruption:
-            lines = JsonLines() if as_json else PlainLines()
-            lines(Note("Interrupted. Finished work is kept; run the same command again."))
-            return interruption.code
+            return _interrupted(interruption.code, as_json)
         except ReaderGone:
             _drop_output()
             return 0
@@ -185,6 +181,16 @@ def main(arguments: list[str]) -> int:
             except (RldsError, ReaderGone):
                 _drop_output()
             return _report(_as_ours(error), as_json)
+
+
+def _interrupted(code: int, as_json: bool) -> int:
+    """Report an interruption; return the exit code."""
+    from datasets_cli.core.progress import Note
+    from datasets_cli.core.progress_display import JsonLines, PlainLines
+
+    lines = JsonLines() if as_json else PlainLines()
+    lines(Note("Interrupted. Finished work is kept; run the same command again."))
+    return code
 
 
 def _log_warning(

@@ -7,17 +7,18 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
 from datasets_cli.cli.terminal import fitting, has_colour, table, terminal_width
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Progress, silent
-from datasets_cli.core.progress_display import JsonLines
 from datasets_cli.core.quantities import printable
 from datasets_cli.core.system_errors import is_full
 from datasets_cli.errors import DiskFull, RldsError, UsageError
+
+if TYPE_CHECKING:
+    from datasets_cli.core.progress import Progress
 
 Results = TypeVar("Results")
 
@@ -90,6 +91,9 @@ class State:
 
     def progress(self) -> Progress | None:
         """Return the progress display: none in a quiet run, JSON on stderr for programs."""
+        from datasets_cli.core.progress import silent
+        from datasets_cli.core.progress_display import JsonLines
+
         return silent if self.quiet else JsonLines() if self.json else None
 
     @property

@@ -144,10 +144,11 @@ def _checked_fields(kind: type) -> list[tuple[str, tuple[type, ...]]]:
     checked = []
     for name, hint in hints_of(kind).items():
         several = isinstance(hint, UnionType) or get_origin(hint) is Union
-        kinds = tuple(get_origin(each) or each for each in (get_args(hint) if several else (hint,)))
-        others = {*kinds} - KINDS.keys()
-        if all(getattr(each, "_is_runtime_protocol", False) for each in others):
-            checked.append((name, kinds))
+        hints = get_args(hint) if several else (hint,)
+        kinds = [get_origin(each) or each for each in hints]
+        others = [each for each in kinds if each not in KINDS]
+        if not others or all(getattr(each, "_is_runtime_protocol", False) for each in others):
+            checked.append((name, tuple(kinds)))
     return checked
 
 

@@ -136,12 +136,13 @@ class TedWriter:
 
     def _open(self, rows: Mapping[Key, np.ndarray]) -> None:
         self._columns = {key: column_of(key, values) for key, values in rows.items()}
-        for key, column in self._columns.items():
-            if column.row_bytes:
-                path = self.folder / column.filename
-                with disk_errors(path), one_file_each(path, key):
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    self._files[key] = path.open("xb", buffering=BUFFER_BYTES)
+        with disk_errors(self.folder):
+            for key, column in self._columns.items():
+                if column.row_bytes:
+                    path = self.folder / column.filename
+                    with one_file_each(path, key):
+                        path.parent.mkdir(parents=True, exist_ok=True)
+                        self._files[key] = path.open("xb", buffering=BUFFER_BYTES)
 
 
 def complete_leaves(
