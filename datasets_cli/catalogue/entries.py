@@ -20,7 +20,6 @@ from functools import cache
 
 from datasets_cli.core.checked_json import decode, encode
 from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.parallel.user_code import user_error
 from datasets_cli.recipe import CatalogueEntry, Entries, Recipe, Web
 from datasets_cli.sources.new_files import replacing
 from datasets_cli.store.cache_root import CacheRoot
@@ -66,10 +65,21 @@ def load_recipe(family: str) -> Recipe:
     try:
         recipe = point.load() if point else importlib.import_module(f"{PACKAGE}.{family}").RECIPE
     except Exception as error:  # anyone's code, which must not stop other recipes
-        raise user_error(f"recipe {family}", "cannot be loaded", error) from error
+        raise _recipe_error(family, "cannot be loaded", error) from error
     if not isinstance(recipe, Recipe) or recipe.family != family:
-        raise RldsError(f"The recipe {family} must define RECIPE, a Recipe with family={family!r}.")
+        raise RldsError(
+            f"The recipe {family} must define RECIPE, a Recipe with family={family!r}.",
+            expected=f"RECIPE, a Recipe with family={family!r}",
+            found=recipe,
+        )
     return recipe
+
+
+def _recipe_error(family: str, what: str, error: Exception) -> RldsError:
+    """Return the error of a recipe, whose code may be anyone's, with the line that raised."""
+    from datasets_cli.parallel.user_code import user_error  # with the parser of Python
+
+    return user_error(f"recipe {family}", what, error)
 
 
 def recipes() -> list[Recipe]:
@@ -125,7 +135,7 @@ def _named(recipe: Recipe) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise user_error(f"recipe {recipe.family}", "cannot list its datasets", error) from error
+        raise _recipe_error(recipe.family, "cannot list its datasets", error) from error
 
 
 def _fetched(recipe: Recipe, root: CacheRoot) -> dict[str, CatalogueEntry]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from concurrent.futures import Executor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,13 +19,9 @@ from datasets_cli.core.progress import File, Note, Progress, Rows
 from datasets_cli.errors import RldsError, SourceError
 from datasets_cli.formats.limits import current_limits, raised_limits
 from datasets_cli.install.fetch import read_blocks, source_errors
-from datasets_cli.parallel.cluster import TOKEN, WorkerCheck
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
-from datasets_cli.parallel.local import LocalWorkers
-from datasets_cli.parallel.tasks import CallingProcess, OwnTasks, run_tasks
 from datasets_cli.recipe import Block, CatalogueEntry, DeferredFrames, Description, Source
 from datasets_cli.schema.columns import TRAJECTORY_END, Column, Key
-from datasets_cli.schema.frame_table import FrameFiles, FrameRun, FrameTable
 from datasets_cli.schema.texts import is_text
 from datasets_cli.schema.trajectories import record_of
 from datasets_cli.schema.transitions import Transitions, iterate_rows
@@ -39,7 +34,10 @@ from datasets_cli.store.writer import LayoutWriter
 from datasets_cli.version import TOOL
 
 if TYPE_CHECKING:
-    from datasets_cli.schema.frame_table import FrameTableBuilder
+    from concurrent.futures import Executor
+
+    from datasets_cli.parallel.cluster import WorkerCheck
+    from datasets_cli.schema.frame_table import FrameFiles, FrameRun, FrameTable, FrameTableBuilder
 
 
 @dataclass(frozen=True)
@@ -175,6 +173,11 @@ def fit_workers(
     workers: Workers, folder: Path, files: Iterable[Path]
 ) -> Iterator[tuple[Executor, WorkerCheck | None]]:
     """Yield the workers of a conversion; at the end its tasks are finished or cancelled."""
+    # In functions: most conversions need no workers.
+    from datasets_cli.parallel.cluster import TOKEN, WorkerCheck
+    from datasets_cli.parallel.local import LocalWorkers
+    from datasets_cli.parallel.tasks import CallingProcess, OwnTasks
+
     with workers.pool() as pool:
         needs = None
         if not isinstance(pool, CallingProcess | LocalWorkers):
@@ -224,6 +227,8 @@ def write_frames(
     progress: Progress,
 ) -> None:
     """Write the deferred frames of all parts, in parallel."""
+    from datasets_cli.parallel.tasks import run_tasks
+
     column = Column(deferred.key, "uint8", deferred.shape)
     sample = partial(_sample, id, deferred, table)
     files = writer.add_frames(column, table.offsets, sample)
@@ -329,6 +334,8 @@ class StagingTask:
 
 def convert_elsewhere(conversion: Conversion, progress: Progress, workers: Workers) -> Manifest:
     """Write the rows of a dataset in a worker; return its manifest."""
+    from datasets_cli.parallel.tasks import run_tasks
+
     resolved, files = conversion.resolved, conversion.files
     family, paths = resolved.recipe.family, [file.path for file in files]
     progress(Rows(resolved.id, 0))  # the progress of the rows starts
@@ -379,6 +386,8 @@ def write_in_worker(task: StagingTask) -> tuple[Manifest, list[Note]]:
 
 def _clear(folder: Path) -> None:
     """Remove the files of a killed worker from a folder."""
+    from datasets_cli.parallel.cluster import TOKEN
+
     for path in folder.glob("*"):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)

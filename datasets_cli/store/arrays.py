@@ -17,13 +17,13 @@ from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.schema.tree import leaves_in
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.commit import read_one_copy
-from datasets_cli.store.layouts.frames import FrameReader
-from datasets_cli.store.layouts.record_arrays import RecordArrays, RowMap
 from datasets_cli.store.layouts.records import RECORDS, ROW_MAP, Record, row_map_dtype
 from datasets_cli.store.manifest import Manifest, read_manifest
 from datasets_cli.store.texts import TextRows
 
 if TYPE_CHECKING:
+    from datasets_cli.store.layouts.frames import FrameReader
+    from datasets_cli.store.layouts.records import FrameField
     from datasets_cli.store.selection import Selection
 
 Columns = dict[Key, np.ndarray]
@@ -109,16 +109,19 @@ class DatasetArrays(ArraySource):
             name: map_array(folder / name, dtype, shape)
             for name, dtype, shape in self._mapped_files(record)
         }
-        num_records = record.num_records
-        self._readers = {
-            field: FrameReader.of(field, folder, files, num_records) for field in record.frames
-        }
+        self._readers: dict[FrameField, FrameReader] = {}
+        for field in record.frames:
+            from datasets_cli.store.layouts.frames import FrameReader  # with the compressor
+
+            self._readers[field] = FrameReader.of(field, folder, files, record.num_records)
 
     def arrays_of(self, keys: frozenset[Key]) -> ArrayRows:
         """Return the rows of only these columns; text has the dtype object."""
         if self.texts and (texts := keys.intersection(self.texts.keys)):
             return _RowsWithText(self.arrays_of(keys - texts), self.texts, texts)
         if self._manifest.layout == "compact":
+            from datasets_cli.store.layouts.record_arrays import RecordArrays, RowMap
+
             array_of = self._arrays.__getitem__
             row_map = RowMap(self.folder, self.record, partial(array_of, ROW_MAP))
             records, reader_of = partial(array_of, RECORDS), self._readers.__getitem__
