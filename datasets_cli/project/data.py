@@ -88,6 +88,7 @@ def open_declared(name: str, file: DataFile, root: Path, *, download: bool) -> O
             functions = [load_function(text, file.folder) for text in declared.transforms or ()]
         except UsageError as error:
             error.prepend(f"[{DATA}.{name}] of {file.path}: ")
+            error.path = error.path or file.path
             raise
     for function in functions:
         buffer.append_transform(function)

@@ -76,6 +76,7 @@ def resources(name: str, web: Web | None) -> list[Resource]:
     ]
 
 
+@cache
 def files_of(name: str) -> list[dict[str, str]]:
     """Return the rows of the table for a dataset."""
     return [row for row in _table() if row["name"] == name]
