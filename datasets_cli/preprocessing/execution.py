@@ -34,7 +34,7 @@ from datasets_cli.parallel.tasks import CallingProcess, run_tasks
 from datasets_cli.preprocessing.chunk import RowChunk
 from datasets_cli.preprocessing.frames import PartOfFrames, join_parts
 from datasets_cli.preprocessing.options import PreprocessOptions
-from datasets_cli.preprocessing.origin import made_at, refuse_used
+from datasets_cli.preprocessing.origin import existing_result, refuse_used
 from datasets_cli.preprocessing.pipeline import Mapped
 from datasets_cli.preprocessing.result import read_mark
 from datasets_cli.preprocessing.row_checks import notes_of
@@ -76,7 +76,7 @@ def write_derived(
     # trash: where a different dataset in `dest` is moved; None refuses it.
     dest = dest.resolve()
     run = PreprocessRun(dataset, function, options)
-    if made := made_at(dest, run.origin, trash is not None):
+    if made := existing_result(dest, run.origin, trash is not None):
         if runs_to(dest):  # of a process that was killed after its last rename, for example
             with dest_locked(dest, lock_timeout, progress):
                 for leftover in runs_to(dest):
@@ -85,7 +85,7 @@ def write_derived(
     folder = RunFolder(dest, run.plan)
     with dest_locked(dest, lock_timeout, progress):
         # By the process that we waited for.
-        if made := made_at(dest, run.origin, trash is not None):
+        if made := existing_result(dest, run.origin, trash is not None):
             return made, False
         new_id = id or f"derived/{dest.name}"
         for note in run.notes:
@@ -96,7 +96,7 @@ def write_derived(
         except FileNotFoundError:
             # Where locks do not work, another process with the same run may have been faster: it
             # filled the same files with the same bytes and renamed their folder.
-            if folder.data.exists() or not (made := made_at(dest, run.origin)):
+            if folder.data.exists() or not (made := existing_result(dest, run.origin)):
                 raise
             return made, False
 

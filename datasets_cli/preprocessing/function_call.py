@@ -25,7 +25,7 @@ from datasets_cli.preprocessing.result import (
     number_rows,
     other_columns,
 )
-from datasets_cli.preprocessing.row_checks import InputRows, added_to, odd_numbers
+from datasets_cli.preprocessing.row_checks import InputRows, added_counts, nonfinite_counts
 from datasets_cli.replay.storages.collate import make_batch
 from datasets_cli.schema.columns import DONE, TERMINATED, TRUNCATED, Key, show_key
 from datasets_cli.schema.steps import flag_problem
@@ -59,12 +59,12 @@ def checked_result(function: RowFunction, chunk: RowChunk, options: CallOptions)
         sample.check_ends(result.rows, result.kept, chunk)
         if result.kept is None and sample.may_be_moved(result.rows):
             sample.check_order(chunk.numbers_in(chunk.read()), result.rows, chunk)
-    if not (odd := odd_numbers(result.rows)):
+    if not (counts := nonfinite_counts(result.rows)):
         return result
     before = chunk.numbers_in(chunk.read())
     if result.kept is not None:
         before = {key: values[result.kept] for key, values in before.items()}
-    return result._replace(odd=added_to(odd_numbers(before), odd))
+    return result._replace(nonfinite=added_counts(nonfinite_counts(before), counts))
 
 
 def result_of(
@@ -150,7 +150,13 @@ def _returned(function: RowFunction, batch: TensorDict, chunk: RowChunk) -> Tens
         if isinstance(error, UsageError) and isinstance(function, PipelineFunction | RowByRow):
             error.append(f" It was found in {chunk}.")
             raise
-        raise RldsError(f"The function failed on {chunk}: {failure_of(error)}.") from error
+        failure = failure_of(error)
+        raise RldsError(
+            f"The function failed on {chunk}: {failure}.",
+            id=chunk.dataset.id,
+            row=chunk.start,
+            found=failure,
+        ) from error
     is_rows = isinstance(returned, TensorDict) and returned.batch_dims > 0
     if not is_rows or len(returned) > num_rows:
         found = type(returned).__name__
@@ -159,6 +165,8 @@ def _returned(function: RowFunction, batch: TensorDict, chunk: RowChunk) -> Tens
         raise WrongRows(
             f"The function must return a TensorDict with one row for each of {chunk}, or for some "
             f"of them, but returned {found}.",
+            id=chunk.dataset.id,
+            row=chunk.start,
             expected=f"a TensorDict [{num_rows}]",
             found=found,
         )

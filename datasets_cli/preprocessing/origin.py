@@ -91,7 +91,7 @@ def rows_of_task(manifest: Manifest, options: PreprocessOptions, num_rows: int) 
     return options.task_rows(num_rows, rows_per_block(row_bytes))
 
 
-def made_at(dest: Path, origin: DerivedOrigin, replaces: bool = False) -> Manifest | None:
+def existing_result(dest: Path, origin: DerivedOrigin, replaces: bool = False) -> Manifest | None:
     """Return the manifest of a destination if it has the result of a run already."""
     if not has_manifest(dest):
         check_destination(dest)

@@ -36,11 +36,11 @@ class FunctionResult(NamedTuple):
 
     # rows: columns `[k, ...]`; text is an object array of str.
     # kept: which rows of the input they are, bool `[n]`; None for all.
-    # odd: counts of NaN and infinite values that the input did not have.
+    # nonfinite: counts of NaN and infinite values that the input did not have.
 
     rows: dict[Key, np.ndarray]
     kept: np.ndarray | None
-    odd: Counts | None = None
+    nonfinite: Counts | None = None
 
     @property
     def columns(self) -> dict[Key, AnyColumn]:
@@ -174,13 +174,17 @@ def other_columns(
     )
 
 
-def arrays_of(result: TensorDict, named: object) -> dict[Key, np.ndarray]:
+def arrays_of(result: TensorDict, where: object) -> dict[Key, np.ndarray]:
     """Return the entries of a result as arrays ``[k, ...]``; text becomes object arrays of str."""
     entries = result.items(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
     keys = [((key,) if isinstance(key, str) else key, entry) for key, entry in entries]
     rows = {key: _array(key, entry) for key, entry in keys}
     if all(map(is_text, rows.values())):
-        raise WrongRows(f"The function returned no columns of numbers for {named}.")
+        raise WrongRows(
+            f"The function must return a column of numbers, found none for {where}.",
+            expected="a column of numbers",
+            found=[show_key(key) for key in rows],
+        )
     return rows
 
 

@@ -110,7 +110,7 @@ Counts = dict[str, list[int]]
 """The numbers of NaN and of infinite values, by column."""
 
 
-def odd_numbers(rows: Columns) -> Counts:
+def nonfinite_counts(rows: Columns) -> Counts:
     """Return the counts of the columns that have NaN or infinite values."""
     counts = {}
     for key, values in rows.items():
@@ -120,7 +120,7 @@ def odd_numbers(rows: Columns) -> Counts:
     return counts
 
 
-def added_to(before: Counts, after: Counts) -> Counts:
+def added_counts(before: Counts, after: Counts) -> Counts:
     """Return the counts by which a result exceeds its input."""
     added = {
         key: [max(0, now - was) for now, was in zip(counts, before.get(key, (0, 0)), strict=True)]

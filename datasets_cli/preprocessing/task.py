@@ -83,7 +83,7 @@ def write_rows(task: PreprocessTask, dataset: Dataset, first: int = 0) -> None:
             _write(task, result.rows)
             if columns.frames:
                 write_part(task.part, task.packed, columns.frames, result.rows, is_end)
-        write_counts(task.mark, result.odd or {})
+        write_counts(task.mark, result.nonfinite or {})
         write_mark(task.mark, result.kept)
 
 

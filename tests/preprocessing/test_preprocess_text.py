@@ -212,5 +212,5 @@ def test_a_lone_surrogate_is_refused(source: Path, tmp_path: Path) -> None:
 
 
 def test_text_alone_is_refused(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(WrongRows, match="no columns of numbers"):
+    with refused(WrongRows, expected="a column of numbers"):
         preprocess(source, lambda b: b.select(MISSION), tmp_path / "out", num_workers=0)
