@@ -35,7 +35,7 @@ with warnings.catch_warnings():
         VecNorm,
         set_gym_backend,
     )
-    from torchrl.modules import LSTMModule, RandomPolicy
+    from torchrl.modules import AdditiveGaussianModule, LSTMModule, RandomPolicy
     from torchrl.testing.mocking_classes import CountingEnv, EnvWithMetadata, NestedCountingEnv
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TorchRL's own
@@ -160,7 +160,12 @@ def that_overwrites(tensordict: TensorDict) -> TensorDict:
     return by_function(tensordict.set("observation", tensordict["observation"] + 1))
 
 
-POLICIES = [RandomPolicy, ByName, lambda: by_function, lambda: that_overwrites]
+def that_explores() -> TensorDictSequential:
+    noise = AdditiveGaussianModule(sigma_end=0.1, annealing_num_steps=100)  # it gets the spec
+    return TensorDictSequential(linear(), noise)
+
+
+POLICIES = [RandomPolicy, ByName, that_explores, lambda: by_function, lambda: that_overwrites]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
