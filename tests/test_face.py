@@ -32,7 +32,7 @@ from datasets_cli.torchrl.slice_samplers import SliceArguments
 from tests.conftest import DOOR
 from tests.support import public_names
 from tests.support.interpreters import preloaded
-from tests.support.paths import PROJECT
+from tests.support.paths import PROJECT, parsed
 from tests.support.refusals import check_refused
 
 Capture = pytest.CaptureFixture[str]
@@ -170,7 +170,7 @@ def used_besides_verbs(path: Path) -> set[str]:
     # What the verbs return and take is public, and so may be named here.
     classes = {name for name, thing in CLASSES.items() if thing.__module__ not in allowed}
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             modules = {each.name for each in node.names if each.name.startswith("datasets_cli")}
             found |= modules - {"datasets_cli"}
@@ -198,7 +198,7 @@ def test_no_module_of_the_library_calls_a_verb_as_the_command_line_does() -> Non
     for path in (PROJECT / "datasets_cli").rglob("*.py"):
         if path.parent.name == "cli":
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "datasets_cli":
                 assert node.attr not in VERBS, path
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import public_names
-from tests.support.paths import PROJECT
+from tests.support.paths import PROJECT, parsed
 
 # From the ground up. A room is a folder, or a module that stands beside folders.
 FLOORS = [
@@ -73,7 +73,7 @@ def imports_of(path: Path) -> set[str]:
     A public name counts as an import of the module that defines it, wherever it is imported from.
     """
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [alias.name for alias in node.names]
             found |= {node.module} | {f"{node.module}.{name}" for name in names}
@@ -136,7 +136,7 @@ def floors_table() -> str:
         for room in floor:
             path = PROJECT / "datasets_cli" / room.replace(".", "/")
             file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-            text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+            text = ast.get_docstring(parsed(file)) or ""
             about = text.splitlines()[0].replace("``", "`")
             rows.append(f"| {number} | `{room.replace('.', '/')}` | {about} |")
     return "\n".join(rows)
@@ -154,7 +154,7 @@ def test_every_floor_has_rooms_that_exist() -> None:
 def foreign_imports(recipe: Path) -> list[str]:
     """Return what a file of a recipe imports of ours that is not for it, or of another folder."""
     found = []
-    for node in ast.walk(ast.parse(recipe.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(recipe)):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names if "datasets_cli" in alias.name]
         if isinstance(node, ast.ImportFrom) and node.level != 1:  # 1: from its own folder

@@ -14,7 +14,7 @@ import pytest
 import datasets_cli
 import datasets_cli.replay
 from datasets_cli.version import __version__
-from tests.support.paths import PROJECT
+from tests.support.paths import PROJECT, parsed
 
 PYPROJECT: dict[str, Any] = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
 MODULE_OF = {"google-crc32c": "google_crc32c", "Pillow": "PIL", "scikit-learn": "sklearn"}
@@ -32,7 +32,7 @@ def imported(folders: tuple[str, ...] = ("datasets_cli", "recipes")) -> set[str]
     found: set[str] = set()
     for folder in folders:
         for path in (PROJECT / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for node in ast.walk(parsed(path)):
                 if isinstance(node, ast.Import):
                     found |= {alias.name for alias in node.names}
                 elif isinstance(node, ast.ImportFrom) and not node.level:

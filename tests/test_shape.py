@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.paths import PROJECT
+from tests.support.paths import PROJECT, parsed
 
 MOST_BODY_LINES = 40
 FEWEST_LINES, MOST_LINES = 60, 700
@@ -22,7 +22,7 @@ NAMES_ONLY = tuple(
 
 def long_functions(path: Path) -> Iterator[str]:
     """Yield the functions whose bodies, without their docstrings, have too many lines."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = node.body[1 if ast.get_docstring(node) else 0 :] or node.body
             lines = (body[-1].end_lineno or 0) - body[0].lineno + 1
@@ -50,7 +50,7 @@ def test_no_body_of_a_function_is_long() -> None:
 
 
 def test_no_two_classes_have_one_name() -> None:
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in source_files()]
+    trees = [parsed(path) for path in source_files()]
     names = Counter(
         node.name
         for tree in trees

@@ -175,9 +175,9 @@ def test_an_interrupt_ends_the_workers_too(start: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "code"), [("list", 0), ("info nosuch", 3), ("delete demo/iris", 2)]
+    ("closed", "call", "code"),
+    [(">&- 2>&-", "list", 0), ("<&- >&- 2>&-", "delete demo/iris", 2)],
 )
-@pytest.mark.parametrize("closed", [">&- 2>&-", "<&- >&- 2>&-"])
 def test_without_stdout_and_stderr_the_exit_code_still_says_it(
     closed: str, call: str, code: int, config: object
 ) -> None:

@@ -15,8 +15,7 @@ import datasets_cli
 from datasets_cli import create_dataset, export_dataset
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.errors import DiskFull, UsageError
-from tests.support.disks import Disks
+from datasets_cli.errors import UsageError
 from tests.support.killed import digests, run_killed
 
 COUNT = 20_000
@@ -111,13 +110,3 @@ def test_a_path_that_cannot_be_written_is_named_as_it_was_given(
         ) as refused:
             export(out, config, format)
         assert "unfinished" not in str(refused.value) and "root" not in str(refused.value)
-
-
-@pytest.mark.parametrize("format", ["npz", "torchrl", "minari", "d4rl", "parquet"])
-def test_a_full_disk_is_told_in_a_sentence_and_leaves_nothing(
-    config: Config, tmp_path: Path, disks: Disks, format: str
-) -> None:
-    disks.put(tmp_path / "disk", 1 << 20)
-    with pytest.raises(DiskFull, match=r"disk/x cannot be written \(No space left on device\)\."):
-        export(tmp_path / "disk/x", config, format)
-    assert not [*(tmp_path / "disk").iterdir()]

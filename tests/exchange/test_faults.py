@@ -100,8 +100,17 @@ def comes_back(config: Config, path: Path, format: str) -> bool:
     return compare_datasets("mine/a", "mine/b", config=config).equal
 
 
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("fault", [*ROWS, "a lost column"])
+FAULTS = [*ROWS, "a lost column"]
+# Each fault in two formats or three, and in each format every second fault.
+PAIRS = [
+    (fault, format)
+    for number, fault in enumerate(FAULTS)
+    for place, format in enumerate(FORMATS)
+    if (number + place) % 2 == 0
+]
+
+
+@pytest.mark.parametrize(("fault", "format"), PAIRS)
 def test_a_writer_with_a_fault_is_seen(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, format: str
 ) -> None:

@@ -158,15 +158,6 @@ def test_text_of_several_values_a_row_is_known_from_the_first_row_that_is_left(
     assert text_of(tmp_path / "out", "info", "pair") == [["a", "b"]] * 21
 
 
-def test_numbers_are_known_though_the_first_trajectories_go(source: Path, tmp_path: Path) -> None:
-    def late(batch: TensorDict) -> TensorDict:
-        return batch.exclude("observation", "next")[batch["action"] > 12]
-
-    preprocess(source, late, tmp_path / "out", num_workers=0, chunksize=1, layout="ted")
-    assert leaf(tmp_path / "out", "action", "<i8") == [*range(13, 34)]
-    assert np.load(tmp_path / "out" / "trajectories.npy").tolist() == [0, 1, 21]
-
-
 def test_whole_trajectories_may_go_and_other_columns_come(source: Path, tmp_path: Path) -> None:
     """The keys, shapes and element types of the result are the function's."""
 
@@ -181,17 +172,6 @@ def test_whole_trajectories_may_go_and_other_columns_come(source: Path, tmp_path
     assert leaf(tmp_path / "out", "x", "<f4") == [2.0 * row for row in kept]
     assert np.load(tmp_path / "out" / "trajectories.npy").tolist() == [0, 4, 10, 30]
     assert not (tmp_path / "out" / "_row.memmap").exists()
-
-
-def test_a_cut_is_what_a_view_by_rows_cuts(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    id = install(root, "ted", LENGTHS)
-    replay = ExperienceReplay(id, 6, root=root, download=False)
-    mask = [2 <= row < 30 for row in range(sum(LENGTHS))]
-    replay.preprocess(keep(mask), dest=tmp_path / "fn", num_workers=0, chunksize=4)
-    view = replay.rows(2, 30)
-    view.preprocess(lambda batch: batch, dest=tmp_path / "view", num_workers=0)
-    assert read_manifest(tmp_path / "fn").files == read_manifest(tmp_path / "view").files
 
 
 @pytest.mark.parametrize(("num_workers", "flags_at_once"), [(2, 1 << 20), (0, 4)])

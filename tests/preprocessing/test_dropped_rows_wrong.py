@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +16,6 @@ from datasets_cli.errors import DamagedDataset, DiskFull, RldsError, WrongRows
 from datasets_cli.preprocessing import execution
 from datasets_cli.store.manifest import read_manifest
 from tests.support.derived import preprocess
-from tests.support.forked import Forked
 from tests.support.refusals import refused
 from tests.support.text_rows import steps_of, write
 
@@ -173,26 +170,6 @@ def test_a_run_that_ends_while_gaps_are_closed_continues_to_the_same_bytes(
     preprocess(source, some, tmp_path / "right", num_workers=0)
     assert read_manifest(tmp_path / "out").files == read_manifest(tmp_path / "right").files
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "out", "right"]
-
-
-def test_a_run_that_is_killed_while_gaps_are_closed_continues(source: Path, tmp_path: Path) -> None:
-    def killed() -> int:
-        def replace_file(new: Path, path: Path) -> None:
-            if path.name == "done.memmap":
-                os.kill(os.getpid(), signal.SIGKILL)
-            replace(new, path)
-
-        replace, execution.replace_file = execution.replace_file, replace_file
-        preprocess(source, some, tmp_path / "out", num_workers=0, chunksize=3)
-        return 0
-
-    here = tmp_path / "here"
-    here.mkdir()
-    assert Forked(killed, here).finish()[0] == -signal.SIGKILL
-    assert not (tmp_path / "out").exists()
-    preprocess(source, some, tmp_path / "out", num_workers=0, chunksize=3)
-    preprocess(source, some, tmp_path / "right", num_workers=0)
-    assert read_manifest(tmp_path / "out").files == read_manifest(tmp_path / "right").files
 
 
 def test_a_run_that_failed_continues_with_the_rows_that_it_kept(

@@ -110,27 +110,6 @@ def test_the_first_frames_alone_keep_their_trajectories(
     assert storage.offsets.tolist() == [*expected, 400]
 
 
-def test_a_run_that_failed_goes_on_where_it_was(replay: ExperienceReplay, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    gate = tmp_path / "gate"
-
-    def logged(batch: TensorDict) -> TensorDict:
-        with log.open("a") as file:
-            file.write(f"{len(batch)}\n")
-        if int(batch["episode"][-1]) == 3 and not gate.exists():
-            raise ValueError("not yet")
-        return batch
-
-    with pytest.raises(RldsError):
-        replay.preprocess(logged, dest=tmp_path / "out", num_workers=0)
-    first = len(log.read_text().split())
-    gate.touch()
-    storage = replay.preprocess(logged, dest=tmp_path / "out", num_workers=0)
-    assert len(log.read_text().split()) < 2 * first
-    assert torch.equal(storage.column(("action",)), replay["action"])
-    assert [path.name for path in tmp_path.iterdir() if path.name[0] == "."] == []
-
-
 WRONG = {
     "no TensorDict": lambda batch: batch["action"],
     "no columns": lambda batch: batch.select(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -141,14 +140,6 @@ def test_a_held_lock_ends_the_command_after_the_time_limit_and_it_says_that_it_w
     assert waiting.startswith(f"waiting for another process that works on {out}")
     assert f"worked on {out} for over 1.5 s" in failed and "RLDS_LOCK_TIMEOUT" in failed
     assert not out.exists()
-
-
-def test_a_held_lock_is_a_json_error(door: str, here: Path, holder: subprocess.Popen[str]) -> None:
-    code, error = forked(here, [*command(door), "--json"], RLDS_LOCK_TIMEOUT="1.2").finish()
-    assert code == 8
-    note, failed = map(json.loads, error.splitlines())
-    assert note["event"] == "note" and note["text"].startswith("waiting for another process")
-    assert failed["error"]["type"] == "LockedError"
 
 
 def test_a_lock_that_is_let_go_lets_the_command_work(

@@ -70,8 +70,7 @@ def follows(dataset: Dataset) -> list[bool]:
     return [entry["follows"] for entry in dataset.manifest.metadata["checkpoints"]]
 
 
-@pytest.mark.parametrize("layout", ["ted", "compact"])
-@pytest.mark.parametrize("final", [True, False])
+@pytest.mark.parametrize(("layout", "final"), [("ted", True), ("compact", False)])
 def test_every_transition_is_the_environment_s_own(
     config: Config, tmp_path: Path, layout: str, final: bool
 ) -> None:
@@ -188,7 +187,7 @@ def test_an_episode_whose_beginning_is_missing_is_not_counted_up_to_the_limit(
     assert "beginning is missing" in dataset.manifest.metadata["notes"][0]
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     lengths=st.lists(st.integers(1, 50), min_size=1, max_size=14),
     capacity=st.integers(8, 60),

@@ -151,7 +151,7 @@ def recordings(draw: st.DrawFn) -> tuple[dict[str, np.ndarray], int, list[int]]:
     return source, draw(st.integers(1, 6)), sorted(cuts)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(recordings())
 def test_any_steps_cut_anywhere_give_the_rows_of_the_slow_loop(
     recording: tuple[dict[str, np.ndarray], int, list[int]],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -19,11 +18,9 @@ import pytest
 from datasets_cli.config import Config
 from datasets_cli.core.progress import File, Note, Rows, silent
 from datasets_cli.errors import (
-    AccessError,
     DiskFull,
     IntegrityError,
     NetworkError,
-    OfflineError,
     SourceError,
 )
 from datasets_cli.sources.download import fetch
@@ -414,41 +411,6 @@ def test_file_taken_without_verifying_is_not_reused_by_a_run_that_verifies(
 
 
 # --- mirrors, refusals, offline -----------------------------------------------------------------
-
-
-def test_mirrors_come_before_their_url_and_urls_keep_their_order(
-    client: Client, origin: Origin
-) -> None:
-    base = origin.url
-    client.config = replace(client.config, mirrors=((f"{base}second", f"{base}mirror"),))
-    with pytest.raises(AccessError):
-        client.fetch(f"{base}first", f"{base}second", f"{base}third")
-    asked = [request.path for request in origin.requests]
-    assert asked == ["/first", "/mirror", "/second", "/third"]
-
-
-def test_every_failure_is_kept_in_the_message(client: Client, origin: Origin) -> None:
-    closed = closed_port_url()
-    origin.put("page", b"<html>")
-    urls = [f"{origin.url}gone", f"{closed}closed", f"{origin.url}page", f"{origin.url}busy"]
-    origin.always("gone", Fault(status=410))
-    origin.always("busy", Fault(status=503))
-    with pytest.raises(SourceError) as caught:
-        client.fetch(*urls, retries=0, magic=HDF5_MAGIC)
-    for text in ("file.bin", *urls, "HTTP 410", "refused", "a web page", "HTTP 503"):
-        assert text in str(caught.value)
-
-
-def test_offline_mode_opens_no_socket(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_socket(*_: object) -> None:
-        pytest.fail("a socket was opened")
-
-    monkeypatch.setattr(socket, "socket", no_socket)
-    client.config = replace(client.config, offline=True)
-    with pytest.raises(OfflineError) as caught:
-        client.fetch("http://one.example/file.bin", "http://two.example/file.bin")
-    assert caught.value.exit_code == 5
-    assert "two.example" not in str(caught.value)  # one answer is enough
 
 
 def test_offline_mode_reuses_a_completed_file(client: Client, origin: Origin) -> None:

@@ -94,13 +94,6 @@ def test_a_pause_that_is_none_is_the_ordinary_pause(
     assert http.json(origin.url + "page.json") == [1]
 
 
-def test_a_pause_of_5000_digits_is_not_waited_for(origin: Origin, http: Http) -> None:
-    origin.always("page.json", Fault(status=503, headers={"Retry-After": LONG}))
-    with pytest.raises(NetworkError) as caught:
-        http.json(origin.url + "page.json")
-    assert caught.value.found == float("inf")
-
-
 @pytest.mark.parametrize("document", [LONG.encode(), b"[" * 100_000, b"\xff\xfe\xfd", b"", b"nul"])
 def test_a_document_that_cannot_be_read_is_not_json(
     document: bytes, origin: Origin, http: Http

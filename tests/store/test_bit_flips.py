@@ -26,7 +26,7 @@ from tests.store.test_compact import frames_of, transitions, write
 from tests.support.bit_flips import Flip, Outcome
 from tests.support.paths import PROJECT
 
-NUM_FLIPS = int(os.environ.get("RLDS_TEST_FLIPS", "50"))
+NUM_FLIPS = int(os.environ.get("RLDS_TEST_FLIPS", "20"))
 LENGTHS = [30, 1, 9]
 MANIFEST = "manifest.json"
 
@@ -123,10 +123,10 @@ def test_a_random_bit_anywhere(layout: str, folders: dict[str, Path], child: Chi
         print(f"{layout:8} {suffix:12} {kind:8} {count}")
 
 
-FAR = [30, 31, 40, 50, 62, 63]
+FAR = [31, 40, 63]
 CASES = [
     *((name, bit) for name in ("frames/pixels.zst.offsets", "trajectories.npy") for bit in FAR),
-    *(("row.memmap", bit) for bit in (30, 31)),
+    *(("row.memmap", bit) for bit in (31,)),
 ]
 
 

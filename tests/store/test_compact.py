@@ -82,7 +82,7 @@ def write(kind: Any, folder: Path, rows: Rows, cut: int = 5, **known: Any) -> Da
     return open_dataset(folder)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6),
     seed=st.integers(0, 99),
@@ -206,8 +206,9 @@ def pixel_rows(lengths: list[int]) -> Rows:
     return rows
 
 
-@pytest.mark.parametrize("lengths", [[1], [3, 2], [700, 1, 900]])
-@pytest.mark.parametrize("cut", [1, 64, 5000])
+@pytest.mark.parametrize(
+    ("lengths", "cut"), [([1], 1), ([3, 2], 64), ([700, 1, 900], 64), ([700, 1, 900], 5000)]
+)
 def test_frames_come_back_bit_for_bit(tmp_path: Path, lengths: list[int], cut: int) -> None:
     rows = pixel_rows(lengths)
     dataset = write(CompactWriter, tmp_path / "compact", rows, cut)
@@ -219,8 +220,8 @@ def test_frames_come_back_bit_for_bit(tmp_path: Path, lengths: list[int], cut: i
 
 def test_the_files_do_not_depend_on_how_rows_were_cut(tmp_path: Path) -> None:
     rows = pixel_rows([700, 1, 900])
-    kinds = [write(CompactWriter, tmp_path / str(cut), rows, cut) for cut in (1, 100, 5000)]
-    assert kinds[0].manifest.files == kinds[1].manifest.files == kinds[2].manifest.files
+    kinds = [write(CompactWriter, tmp_path / str(cut), rows, cut) for cut in (1, 5000)]
+    assert kinds[0].manifest.files == kinds[1].manifest.files
 
 
 @pytest.mark.parametrize("cut", [2, 4, 50])

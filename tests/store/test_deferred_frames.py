@@ -83,7 +83,7 @@ def expected() -> Rows:
     } | {(name,): np.zeros((14, 1), np.bool_) for name in ("done", "terminated", "truncated")}
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(
     order=st.permutations([(0, 3), (3, 6), (6, 8), (8, 13), (13, 18)]),
     cut=st.integers(0, 5),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -251,20 +250,6 @@ def test_a_manifest_without_end_is_not_read_whole(
 ) -> None:
     monkeypatch.setattr(manifest_file, "MAX_MANIFEST_BYTES", 100)
     assert "it has more than 100 bytes" in refusal(folder)
-
-
-PLACED: dict[str, Callable[[Path], Any]] = {
-    "a folder": lambda path: path.mkdir(),
-    "a named pipe": os.mkfifo,
-    "a symbolic link": lambda path: path.symlink_to("/dev/zero"),
-    "a symbolic link to nothing": lambda path: path.symlink_to("nowhere"),
-}
-
-
-@pytest.mark.parametrize("kind", PLACED)
-def test_what_is_no_file_is_not_opened(tmp_path: Path, kind: str) -> None:
-    PLACED[kind](tmp_path / "manifest.json")
-    assert "is a" in refusal(tmp_path)
 
 
 def test_a_file_that_may_not_be_read_is_damaged(

@@ -188,7 +188,7 @@ def test_readers_have_right_values_while_it_is_converted_deleted_and_installed(
     replay = ExperienceReplay(HUMAN, download=False)
     expected = {name: replay[:][name] for name in ("observation", "action", "episode")}
     readers = [start(check_while_it_changes, str(config.root), expected) for _ in range(2)]
-    for _ in range(6):
+    for _ in range(3):
         convert(HUMAN, config)
         convert(HUMAN, config)
         delete(HUMAN, config)
@@ -214,7 +214,7 @@ def test_commands_exit_with_0_or_3_while_it_is_converted_deleted_and_installed(
 ) -> None:
     install(HUMAN)
     reader = Child("fork", codes_while_it_changes, str(config.root))
-    for _ in range(6):
+    for _ in range(3):
         convert(HUMAN, config)
         delete(HUMAN, config)
         install(HUMAN)

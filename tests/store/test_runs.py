@@ -46,7 +46,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Rows, 
     }
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data())
 @pytest.mark.parametrize("name", NAMES)
 def test_every_run_has_the_rows_of_the_source(

@@ -161,7 +161,7 @@ def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143)])
 def test_a_signal_ends_the_command_with_its_code(
     number: int, code: int, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,6 @@ import pytest
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.errors import UnknownDataset
 from datasets_cli.verbs.cite import _escaped
 
 PAPERS = {
@@ -51,8 +50,3 @@ def test_of_several_datasets_each_paper_is_printed_once(capsys: pytest.CaptureFi
 
 def test_what_latex_takes_for_a_command_is_escaped() -> None:
     assert _escaped("a_b & 5%\n~c\\") == r"a\_b \& 5\% \textasciitilde{}c\textbackslash{}"
-
-
-def test_an_unknown_dataset_is_an_error_with_the_nearest_names(config: Config) -> None:
-    with pytest.raises(UnknownDataset, match="hopper-medium"):
-        datasets_cli.cite("hoper-medium", config=config)

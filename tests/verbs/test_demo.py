@@ -127,13 +127,6 @@ def test_the_catalogue_has_every_file_and_its_numbers(config: Config) -> None:
     assert found == shipped - {"ORIGIN.md"}
 
 
-@pytest.mark.parametrize("id", DEMOS)
-def test_every_class_opens_them(id: str, config: Config) -> None:
-    replay = DEMOS[id](id, batch_size=16)
-    assert (replay.dataset_id, len(replay.sample())) == (id, 16)
-    assert ExperienceReplay(id, download=False).dataset_id == id
-
-
 def test_a_name_without_its_family_is_never_the_demo_s(config: Config) -> None:
     root = CacheRoot(config.root)
     assert resolve("door-human", root).id == "d4rl/door-human-v1"

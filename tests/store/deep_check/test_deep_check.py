@@ -110,8 +110,7 @@ def first_observation(folder: Path) -> str:
     return path.relative_to(folder).as_posix()
 
 
-@pytest.mark.parametrize("block", [1, 3, 1000])
-@pytest.mark.parametrize("row", [0, 2, 7])
+@pytest.mark.parametrize(("row", "block"), [(0, 1000), (2, 3), (7, 1)])
 def test_a_successor_that_is_not_the_following_row_is_named(
     ted: Sample, row: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
