@@ -48,6 +48,20 @@ def started(*arguments: str, folder: Path | None = None, text: str = "") -> Done
     )  # fmt: skip
 
 
+def imported_by(code: str, *arguments: str) -> set[str]:
+    """Run code in a Python as a shell does; return the packages that it imports."""
+    names = "{name.partition('.')[0] for name, module in sys.modules.items() if module}"
+    done = started("-c", f"{code}\nimport sys; print(*{names})", *arguments)
+    assert done.returncode == 0, done.stderr
+    return {*done.stdout.splitlines()[-1].split()}
+
+
+def imported_by_commands(*commands: str) -> set[str]:
+    """Return the packages that commands of ``rlds`` import, which must all succeed."""
+    code = "import sys; from datasets_cli.cli.main import main\n"
+    return imported_by(f"{code}for each in sys.argv[1:]: assert main(each.split()) == 0", *commands)
+
+
 def preloaded(*arguments: str, folder: Path | None = None, text: str = "") -> Done:
     """Do the same in a fork of a process that has imported torch; its workers are forks, too."""
     return _run(arguments, folder, text, forks_workers=True)
