@@ -10,6 +10,7 @@ import pytest
 import datasets_cli
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
+from tests.support.refusals import refused
 
 VERBS: dict[str, Callable[..., Any]] = {
     "download": datasets_cli.download,
@@ -27,6 +28,6 @@ VERBS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS.keys())
 def test_no_id_at_all_is_refused(verb: Callable[..., Any], config: Config, door: str) -> None:
     for ids in ([], (), iter(())):
-        with pytest.raises(UsageError, match="ids"):
+        with refused(UsageError, argument="ids"):
             verb(ids, config=config)
     assert (config.root / "datasets" / door).exists()

@@ -23,9 +23,10 @@ import pytest
 import datasets_cli
 from datasets_cli import errors
 from datasets_cli.cli.main import main
+from datasets_cli.errors import UsageError
 from tests.support import wrong_data as data
 from tests.support.origin import Fault, Origin
-from tests.support.refusals import check_refused
+from tests.support.refusals import check_refused, refused
 
 Capture = pytest.CaptureFixture[str]
 
@@ -527,7 +528,7 @@ def test_a_wrong_call_in_python_raises_the_documented_error(place: Path) -> None
         ),
     ]
     assert not any("\n\n" in str(refusal) for refusal in refusals)
-    with pytest.raises(ValueError, match="batch_size"):
+    with refused(UsageError, argument="batch_size", found=0):
         opened("demo/iris", batch_size=0)
     assert listing(place) == before
 

@@ -237,7 +237,7 @@ def test_no_dataset_is_made_around_or_within_another(
         lambda: DatasetWriter(second, config=config).__enter__(),
         lambda: commit(root, root.new_staging(second), manifest),
     ):
-        with pytest.raises(UsageError, match=f"{second} and the installed {first}"):
+        with refused(UsageError, id=second, found=first):
             call()
     assert list(root.installed()) == [first]
 

@@ -45,8 +45,9 @@ def test_force_replaces_neither_the_root_nor_other_folders(
     os.mkfifo(tmp_path / "pipe")
     places = {"root": config.root, "above": tmp_path, "dataset": made, "below": made / "a.npz"}
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(UsageError, match=r"the cache root|exists already"):
+    with pytest.raises(UsageError) as caught:
         export(places.get(what, tmp_path / what), config, format, force=True)
+    assert caught.value.argument == "path"
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -59,8 +60,9 @@ def test_force_replaces_an_export_an_empty_folder_and_what_a_link_leads_to(
     link.symlink_to(out)
     for path in (out, out, link):
         export(path, config, format, force=True)
-        with pytest.raises(UsageError, match="exists already"):
+        with pytest.raises(UsageError) as caught:
             export(path, config, format)
+        assert caught.value.argument == "path"
     assert link.is_symlink() and out.is_dir() == (format != "npz")
 
 
@@ -105,8 +107,7 @@ def test_a_path_that_cannot_be_written_is_named_as_it_was_given(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_bytes(b"mine")
     for out in ("file/x", "file/x/y", "x" * 300, "/proc/x", "/proc/x/y"):
-        with pytest.raises(
-            UsageError, match=f"^{out} cannot be created or read: [A-Z][a-z ]+[.] "
-        ) as refused:
+        with pytest.raises(UsageError) as refused:
             export(out, config, format)
+        assert str(refused.value.path) == out
         assert "unfinished" not in str(refused.value) and "root" not in str(refused.value)

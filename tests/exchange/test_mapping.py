@@ -208,8 +208,11 @@ def test_a_dry_run_counts_what_would_be_installed(config: Config, path: Path) ->
     assert counts[0] == counts[1] == (made.path, 7, 2, 2)
     assert (tried.state, tried.size_bytes) == ("not installed", 0)
     np.savez(path, **{**np.load(path), "reward": np.full(COUNT, 1j)})
-    with pytest.raises(UsageError, match="reward"):
+    with pytest.raises(WrongRows) as caught:
         import_dataset(path, "mine/a", dry_run=True, **given)
+    assert caught.value.key == ("next", "reward")
+    assert caught.value.row == 0
+    assert caught.value.found == "complex128 [9, 1]"
 
 
 def test_a_column_beside_one_that_means_the_same_keeps_its_name(tmp_path: Path) -> None:

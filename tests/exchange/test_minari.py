@@ -22,6 +22,7 @@ from datasets_cli.config import Config
 from datasets_cli.errors import RldsError, SourceError, UsageError, WrongRows
 from tests.exchange.made_steps import Columns, differing, leaf_files, made_steps
 from tests.support import minari_files
+from tests.support.refusals import refused
 
 LENGTHS = [3, 1, 4, 2]
 
@@ -146,7 +147,7 @@ def test_what_minari_has_no_place_for_is_said(config: Config, tmp_path: Path) ->
     steps["next", "observation", "words"] = steps["observation", "words"]
     steps["info", "a/b"] = steps["info", "_index_3"] = steps["weight",] = np.ones(10)
     create_dataset("mine/odd", steps, lengths=LENGTHS, config=config)
-    with pytest.raises(UsageError, match="allow_loss"):
+    with refused(UsageError, argument="allow_loss", id="mine/odd"):
         export_dataset("mine/odd", "minari", tmp_path / "out", config=config)
     told = export_dataset("mine/odd", "minari", tmp_path / "out", config=config, allow_loss=True)
     lost = {loss.partition(":")[0] for loss in told.losses}

@@ -14,6 +14,7 @@ from sklearn.externals import _arff as liac
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.arff import NOMINAL, TEXT, Attribute, open_arff
 from tests.support.openml_files import header
+from tests.support.refusals import refused
 
 NAN = float("nan")
 LABELS = {"x": "numeric", "c": "{a, 'b, c', '?'}"}
@@ -187,7 +188,7 @@ def test_a_large_utf_8_file_has_no_note_wherever_its_blocks_end(tmp_path):
 def test_refusing_a_hostile_line_takes_no_longer_than_reading_it(tmp_path):
     started = time.perf_counter()
     for row in ("'" * 99_999, "1," + " " * 300_000 + "a'", "1,x" + " %" * 100_000, "1\t" * 100_000):
-        with pytest.raises(SourceError, match=r"t\.arff, line 9: "):
+        with refused(SourceError, row=9, path="t.arff"):
             read(tmp_path / "t.arff", header(LABELS) + "1,a\n" + row)
     assert time.perf_counter() - started < 5
 
@@ -209,8 +210,9 @@ def test_refusing_a_hostile_line_takes_no_longer_than_reading_it(tmp_path):
     ],
 )
 def test_a_header_that_is_none_is_refused(text, words, tmp_path):
-    with pytest.raises(SourceError, match=r"t\.arff") as caught:
+    with pytest.raises(SourceError) as caught:
         read(tmp_path / "t.arff", text)
+    assert caught.value.path == "t.arff"
     assert words in str(caught.value)
 
 

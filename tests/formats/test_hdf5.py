@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.hdf5 import open_hdf5, read_rows
 from datasets_cli.schema import columns
+from tests.support.refusals import refused
 
 DTYPES = ["<f4", ">f4", "<f8", "<f2", "u1", "<i8", ">i2", "bool", "<c8"]
 FILTERS: dict[str, dict[str, Any]] = {
@@ -85,7 +86,7 @@ def test_no_flipped_bit_of_a_chunk_passes(
     good = path.read_bytes()
     for offset in range(chunk.byte_offset, chunk.byte_offset + chunk.size):
         path.write_bytes(good[:offset] + bytes([good[offset] ^ 0x10]) + good[offset + 1 :])
-        with h5py.File(path) as file, pytest.raises(SourceError, match="/a has a damaged chunk"):
+        with h5py.File(path) as file, refused(SourceError, key="/a"):
             list(read_rows({("a",): file["a"]}))
 
 

@@ -13,11 +13,14 @@ import h5py
 import numpy as np
 import pytest
 
+from datasets_cli.errors import DamagedDataset
+from tests.support.refusals import refused
+
 pytest.importorskip("pyarrow")
 
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config  # needs pyarrow
-from datasets_cli.errors import DamagedDataset, DiskFull, SourceError, UsageError
+from datasets_cli.errors import DiskFull, SourceError, UsageError
 from datasets_cli.formats.hdf5 import read_rows
 from datasets_cli.formats.hdf5_check import CHUNK_BYTES, read_array
 from datasets_cli.formats.limits import LIMITS, check_limit, raised_limits
@@ -177,7 +180,7 @@ def test_an_array_of_too_many_values_is_not_read_whole(tmp_path: Path) -> None:
 
 
 def test_frames_of_gigabytes_are_not_opened(tmp_path: Path) -> None:
-    with pytest.raises(DamagedDataset, match="row_bytes"):
+    with refused(DamagedDataset, found=3221225472):
         FrameReader(tmp_path / "f.zst", 2, (3 << 15, 1 << 15), has_dictionary=False)
 
 

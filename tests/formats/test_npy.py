@@ -15,7 +15,7 @@ import pytest
 
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.npy import read_array, read_rows, read_shape
-from tests.support.refusals import check_refused
+from tests.support.refusals import check_refused, refused
 
 VALUES = np.arange(24, dtype="<f4").reshape(6, 4)
 READERS: dict[str, Callable[[Path], Any]] = {
@@ -98,6 +98,6 @@ def test_a_payload_in_an_array_of_objects_does_not_run(tmp_path: Path) -> None:
     marker.rmdir()
     path.write_bytes(gzip.compress(data))
     for read in (*READERS.values(), lambda path: read_shape(path, "<f4", (None, 4))):
-        with pytest.raises(SourceError, match="found object"):
+        with refused(SourceError, found="object [4]"):
             read(path)
     assert not marker.exists()

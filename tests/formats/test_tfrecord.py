@@ -20,6 +20,7 @@ from datasets_cli.formats.limits import raised_limits
 from datasets_cli.formats.tfrecord import masked, parse_example, read_gzip_records, read_records
 from tests.support import unplugged_files as files
 from tests.support.paths import TEST_DATA
+from tests.support.refusals import refused
 
 BRIDGE = TEST_DATA / "tfrecord" / "bridge.tfrecord"
 
@@ -115,7 +116,7 @@ def test_an_absurd_length_is_refused_before_anything_is_read() -> None:
 
 
 def test_a_web_page_is_no_record() -> None:
-    with pytest.raises(SourceError, match="not a TFRecord"):
+    with refused(SourceError, row=0, path="a"):
         read_all(b"<!DOCTYPE html><html><body>Not found</body></html>")
 
 

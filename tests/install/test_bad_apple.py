@@ -25,6 +25,7 @@ from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest
 from datasets_cli.store.sealed_json import seal
 from datasets_cli.store.tables import load_table, save_table
 from tests.conftest import DOOR
+from tests.support.refusals import refused
 
 Capture = pytest.CaptureFixture[str]
 
@@ -190,9 +191,9 @@ def test_a_manifest_of_another_id_is_damage_to_every_command(
 
 def test_a_manifest_of_another_id_is_not_opened(stranger: str) -> None:
     for download in (True, False):
-        with pytest.raises(DamagedDataset, match=OTHER):
+        with refused(DamagedDataset, found="toy/vectors"):
             ExperienceReplay(stranger, batch_size=2, download=download)
-    with pytest.raises(DamagedDataset, match=OTHER):
+    with refused(DamagedDataset, found="toy/vectors"):
         datasets_cli.open_dataset(stranger)
     assert len(datasets_cli.open_dataset("toy/vectors"))
 
@@ -269,7 +270,7 @@ def test_convert_reads_no_link_that_took_the_place_of_a_file(
     (folder / "more.json").unlink()
     (folder / "more.json").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").write_text("{}")
-    with pytest.raises(DamagedDataset, match="a symbolic link"):
+    with refused(DamagedDataset, path=folder / "more.json"):
         extra_files(dataset)
 
 

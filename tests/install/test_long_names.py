@@ -12,13 +12,14 @@ import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.core.progress import silent
-from datasets_cli.errors import IntegrityError, UsageError
+from datasets_cli.errors import IntegrityError, NotWritable, UsageError
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.sources.download import fetch
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.resource import Resource
 from tests.support.listing import listing
 from tests.support.origin import Fault, Origin
+from tests.support.refusals import refused
 
 IRIS = "demo/iris"
 Capture = pytest.CaptureFixture[str]
@@ -62,7 +63,7 @@ def test_a_root_without_room_for_the_names_below_it_is_refused(
     assert main(["download", IRIS, "--root", str(root)]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "too long" in said and "another cache root with --root or RLDS_HOME" in said
-    with pytest.raises(UsageError, match=r"too long.*another cache root with root= or RLDS_HOME"):
+    with pytest.raises(NotWritable):
         datasets_cli.download(IRIS, root=root)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
@@ -97,7 +98,7 @@ def test_the_longest_file_name_is_downloaded(config: Config, tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["x" * 201, "é" * 101, "x" * 256])
 def test_a_destination_that_is_too_long_is_refused(name: str, door: str, tmp_path: Path) -> None:
     replay = ExperienceReplay(door, download=False)
-    with pytest.raises(UsageError, match=r"its name has \d+ bytes; expected 200 or fewer"):
+    with refused(UsageError, expected=200):
         replay.preprocess(same, dest=tmp_path / "new" / name, num_workers=0)
     assert not (tmp_path / "new").exists()
     assert len(replay.preprocess(same, dest=tmp_path / ("x" * 200), num_workers=0)) == len(replay)

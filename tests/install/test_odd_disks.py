@@ -16,7 +16,7 @@ import pytest
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.errors import DiskFull, NotWritable, UsageError
+from datasets_cli.errors import DiskFull, NotWritable
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
@@ -30,6 +30,7 @@ from tests.support.disks import Disks
 from tests.support.forked import Forked
 from tests.support.listing import listing
 from tests.support.origin import Origin
+from tests.support.refusals import refused
 
 IRIS = "demo/iris"
 MAZE, FILENAME = "d4rl/maze2d-open-v0", "maze2d-open-sparse.hdf5"
@@ -97,7 +98,7 @@ def test_a_folder_with_files_is_never_renamed_over(config: Config) -> None:
     mine = config.root / "datasets" / IRIS / "mine"
     mine.parent.mkdir(parents=True)
     mine.write_text("kept")
-    with pytest.raises(UsageError, match="is not a dataset"):
+    with refused(NotWritable, id="demo/iris"):
         install_dataset(IRIS, config)
     assert mine.read_text() == "kept"
     assert list((config.root / "tmp").iterdir()) == []

@@ -21,11 +21,14 @@ def test_whatever_a_reader_raises_over_odd_bytes_is_a_damaged_source(kind: type[
 
     read = read_blocks("mine/one", blocks())
     next(read)
-    with pytest.raises(SourceError, match=f"mine/one: its files .*{kind.__name__}.*odd") as caught:
+    with pytest.raises(SourceError) as caught:
         next(read)
+    assert caught.value.id == "mine/one" and caught.value.found.startswith(kind.__name__)
     assert caught.value.exit_code == 4
 
 
 def test_an_error_of_ours_stays_what_it_is() -> None:
-    with pytest.raises(NetworkError, match=r"^gone$"), source_errors("mine/one"):
-        raise NetworkError("gone")
+    gone = NetworkError("gone")
+    with pytest.raises(NetworkError) as caught, source_errors("mine/one"):
+        raise gone
+    assert caught.value is gone

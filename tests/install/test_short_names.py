@@ -31,5 +31,6 @@ def test_installed_datasets_that_no_catalogue_lists_are_suggested(
     (folder / "manifest.json").write_text("{}")
     near = "own/walks" if "wals" in typed else "derived/small"
     for ask in (datasets_cli.dataset_info, datasets_cli.dataset_path, datasets_cli.download):
-        with pytest.raises(UnknownDataset, match=f"Did you mean {near}[?,]"):
+        with pytest.raises(UnknownDataset) as caught:
             ask(typed, config=small)
+        assert near in caught.value.found

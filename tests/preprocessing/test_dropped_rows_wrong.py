@@ -39,37 +39,33 @@ def nested(batch: TensorDict) -> TensorDict:
     return rows.set("copy", rows.clone())
 
 
-WRONG: dict[str, tuple[Callable[[TensorDict], Any], str]] = {
-    "not which": (
-        lambda b: some(b).select("action"),
-        r"must return _row where it drops rows: it returned 2 of rows 0 to 3 of toy/missions "
-        r"\(trajectory 0\), and as _row nothing; expected int64 \[2\], numbers from 0 to 3\. .*"
-        r'passes it on: batch\.select\("action", "_row"\)\.$',
+ROW = {"key": ("_row",)}
+WRONG: dict[str, tuple[Callable[[TensorDict], Any], dict[str, Any]]] = {
+    "not which": (lambda b: some(b).select("action"), {**ROW, "found": "nothing"}),
+    "another type": (
+        lambda b: some(b).apply(torch.Tensor.float),
+        {**ROW, "found": "float32 [2]"},
     ),
-    "another type": (lambda b: some(b).apply(torch.Tensor.float), r"as _row float32 \[2\]; expect"),
-    "other numbers": (lambda b: some(b) * 5, "as _row numbers from 5 to 10; expected"),
-    "text": (lambda b: some(b).set("_row", ["a", "b"]), "as _row a NonTensorStack; expected"),
-    "another order": (lambda b: b[[2, 0]], "each at most once: of rows 0 .* row 2 and .* row 0"),
-    "twice": (lambda b: b[[1, 1, 2]], "returned row 1 and after it row 1. Choose .* by a mask"),
-    "more rows": (lambda b: torch.cat([b, b]), r"one row for each of .* but .* TensorDict \[8\]"),
-    "no rows": (lambda b: TensorDict({"action": b["action"]}, []), r"a TensorDict \[\]\.$"),
+    "other numbers": (lambda b: some(b) * 5, {**ROW, "found": "numbers from 5 to 10"}),
+    "text": (lambda b: some(b).set("_row", ["a", "b"]), {**ROW, "found": "a NonTensorStack"}),
+    "another order": (lambda b: b[[2, 0]], {**ROW, "row": 0}),
+    "twice": (lambda b: b[[1, 1, 2]], {**ROW, "row": 1}),
+    "more rows": (lambda b: torch.cat([b, b]), {"found": "a TensorDict [8]"}),
+    "no rows": (lambda b: TensorDict({"action": b["action"]}, []), {"found": "a TensorDict []"}),
     "another order of all": (
         lambda b: b[(b["_row"] - b["_row"][0]).flip(0)],
-        "each at most once: of rows 0 to 3 .* row 3 and after it row 2",
+        {**ROW, "row": 2},
     ),
-    "all entries": (nested, r"copy\._row is int64 \[\] with it, and missing without.*pop\("),
-    "all go": (lambda b: b[b["action"] < 0], "it dropped all 34 rows of toy/missions"),
+    "all entries": (nested, {"key": "copy._row", "found": "int64 []"}),
+    "all go": (lambda b: b[b["action"] < 0], {"found": 0}),
 }
 
 
-@pytest.mark.parametrize(("function", "words"), WRONG.values(), ids=WRONG.keys())
-def test_rows_that_are_not_told_are_refused_in_one_paragraph(
-    function: Callable[[TensorDict], Any], words: str, source: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(WrongRows, match=words) as caught:
+@pytest.mark.parametrize("name", WRONG)
+def test_rows_that_are_not_told_are_refused(name: str, source: Path, tmp_path: Path) -> None:
+    function, attributes = WRONG[name]
+    with refused(WrongRows, **attributes):
         preprocess(source, function, tmp_path / "out", num_workers=0)
-    message = str(caught.value)
-    assert message.startswith("The function must return") and "\n" not in message
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 

@@ -81,21 +81,18 @@ def test_a_chunksize_of_zero_is_each_row_alone_as_in_tensordict(
 def test_what_cannot_be_done_to_each_row_alone_is_refused(
     replay: ExperienceReplay, tmp_path: Path
 ) -> None:
-    wrong: dict[str, Any] = {
-        "NoneType for row 7 of these. .*It was found in rows 0 to 298": lambda row: (
-            row if row["action"][0] != replay[7]["action"][0] else None
-        ),
-        "returned Tensor for row 0": lambda row: row["action"],
-        "stacks them: .*shape.* for key number": lambda row: TensorDict(
-            {"number": torch.zeros(2 if row["action"][0] > 0 else 3)}
-        ),
-        "chunksize=0 passes each row alone to a function, and a pipeline": Pipeline(
-            select=["action"]
-        ),
-    }
-    for named, function in wrong.items():
-        with pytest.raises(UsageError, match=named):
+    first = replay[7]["action"][0]
+    wrong: list[tuple[Any, dict[str, Any]]] = [
+        (lambda row: row if row["action"][0] != first else None, {"row": 7, "found": "NoneType"}),
+        (lambda row: row["action"], {"row": 0, "found": "Tensor"}),
+        (lambda row: TensorDict({"number": torch.zeros(2 if row["action"][0] > 0 else 3)}), {}),
+        (Pipeline(select=["action"]), {"found": 0}),
+    ]
+    for function, attributes in wrong:
+        with pytest.raises(UsageError) as caught:
             replay.preprocess(function, dest=tmp_path / "out", chunksize=0, num_workers=0)
+        assert caught.value.argument == "chunksize"
+        assert {name: getattr(caught.value, name) for name in attributes} == attributes
 
 
 def test_another_size_of_chunks_does_not_go_on_with_the_first(
@@ -145,12 +142,13 @@ def test_what_cannot_be_heeded_is_refused(replay: ExperienceReplay, tmp_path: Pa
             replay.preprocess(size, dest=tmp_path / "out", **wrong)
         assert refused.value.argument in wrong
     for word in ("worker_threads", "max_tasks_per_child"):
-        with pytest.raises(Unsupported, match=f"{word}=2") as caught:
+        with pytest.raises(Unsupported) as caught:
             replay.preprocess(size, dest=tmp_path / "out", **{word: 2})
         assert caught.value.argument == word and "pool" in str(caught.value.advice)
-    with pytest.raises(UsageError, match="an executor or a pool, not both"):
+    with pytest.raises(UsageError) as caught:
         here = CallingProcess()
         replay.preprocess(size, dest=tmp_path / "out", executor=here, pool=here)
+    assert caught.value.argument == "pool"
 
 
 def test_the_words_of_torchrls_page_are_taken(replay: ExperienceReplay, tmp_path: Path) -> None:

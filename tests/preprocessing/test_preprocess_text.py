@@ -207,7 +207,7 @@ def test_a_lone_surrogate_is_refused(source: Path, tmp_path: Path) -> None:
         batch["info", "odd"] = ["\ud800"] * len(batch)
         return batch
 
-    with pytest.raises(WrongRows, match="lone surrogate"):
+    with pytest.raises(WrongRows):
         preprocess(source, function, tmp_path / "out", num_workers=0)
 
 

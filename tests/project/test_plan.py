@@ -219,7 +219,7 @@ def test_two_inputs_that_give_one_out_are_refused(
     with refused(UsageError, argument="name", id="derived/x"):
         plan_preprocess(PreprocessStep("demo/*", f"{module}:first", "x"))
     write_steps(here, step(module, "demo/iris", "x"), step(module, "*human", "x"))
-    with pytest.raises(UsageError, match=r"^Step 1 of .* and Step 2 of .*: derived/x would be"):
+    with refused(UsageError, argument="out", id="derived/x"):
         plan_preprocess()
 
 
@@ -274,7 +274,7 @@ def test_an_input_that_is_not_installed_is_named_with_the_command(
     assert "(blocked); d4rl/hopper-medium-v2 is not installed. Run: rlds download d4rl/hopper" in (
         capsys.readouterr().out
     )
-    with pytest.raises(DatasetNotInstalled, match="Run: rlds download d4rl/hopper-medium-v2"):
+    with refused(DatasetNotInstalled, id="d4rl/hopper-medium-v2"):
         run_plan(plan_preprocess())
 
 

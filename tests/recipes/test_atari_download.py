@@ -35,6 +35,7 @@ from tests.recipes.test_atari import assert_same, invented
 from tests.support.atari_files import Logger, expected, record
 from tests.support.moved import moved
 from tests.support.origin import Fault, Origin
+from tests.support.refusals import refused
 
 ID = "atari_dqn/Pong/5"
 RUN = "dqn/Pong/5/replay_logs/"
@@ -138,7 +139,7 @@ def test_part_of_a_folder_is_a_dataset_of_its_own(run: Logger, config: Config) -
     logged = {n: row for n, row in run.logged_from(1).items() if n < 3 * CAPACITY - 1}
     assert_same(open_dataset(folder), expected(EPISODES, logged))
     assert install_dataset("Pong/5~ckpt1-3", config).path == folder
-    with pytest.raises(DatasetNotInstalled, match=r"atari_dqn/Pong/5 is not installed"):
+    with refused(DatasetNotInstalled, id="atari_dqn/Pong/5"):
         installed_id("Pong/5", config)
 
 

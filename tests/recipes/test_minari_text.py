@@ -25,6 +25,7 @@ from datasets_cli.store.manifest import read_manifest
 from tests.recipes.conftest import Install
 from tests.support import minari_files as files
 from tests.support.minari_values import texts_by_h5py
+from tests.support.refusals import refused
 
 ID = f"minari/{files.NAME}"
 MISSION = ("observation", "mission")
@@ -104,7 +105,7 @@ def test_damaged_text_is_not_carried_into_another_layout(install: Install, confi
     data = bytearray((folder / "text.utf8").read_bytes())
     data[0] ^= 1
     (folder / "text.utf8").write_bytes(data)
-    with pytest.raises(DamagedDataset, match=r"text\.utf8: expected sha256"):
+    with refused(DamagedDataset, id="minari/test/built-v0"):
         datasets_cli.convert(ID, "compact", config=config)
     assert read_manifest(folder).layout == "ted"
 

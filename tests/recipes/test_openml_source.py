@@ -16,6 +16,7 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.store.manifest import read_manifest
 from tests.conftest import DEMO
 from tests.support.origin import Origin
+from tests.support.refusals import refused
 
 IRIS = DEMO / "openml"
 
@@ -76,44 +77,43 @@ def test_a_file_cut_off_is_refused_with_both_sums_unless_anything_is_taken(
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "key", "expected", "found"),
     [
-        ("1590", "the id 1590, found 61"),
-        ("2000", "the id 2000, found 61"),
-        ("adult", "the id 1590, found 61"),
-        ("adult@1", "the name adult, found iris"),
-        ("iris@2", "the version 2, found 1"),
-        ("foo", "the name foo, found iris"),
+        ("2000", "id", "2000", "61"),
+        ("adult", "id", "1590", "61"),
+        ("adult@1", "name", "adult", "iris"),
+        ("iris@2", "version", "2", "1"),
+        ("foo", "name", "foo", "iris"),
     ],
 )
 def test_the_files_of_another_dataset_are_refused(
-    name: str, words: str, source: Path, config: Config
+    name: str, key: str, expected: str, found: str, source: Path, config: Config
 ) -> None:
-    with pytest.raises(SourceError, match=f"another dataset: expected {words}"):
+    with refused(SourceError, key=key, expected=expected, found=found):
         install_dataset(f"openml/{name}", config, InstallOptions(source=str(source)))
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "expected"),
     [
-        (lambda columns: columns[4].update(index="7"), "expected the columns 0 to 4, found 0, 1,"),
-        (lambda columns: columns[4].update(index="3"), "expected the columns 0 to 4, found 0, 1,"),
-        (lambda columns: columns[4].update(index=None), "features.json is not OpenML's"),
-        (lambda columns: columns[4].pop("name"), "features.json is not OpenML's"),
-        (lambda columns: columns.insert(0, "a"), "features.json is not OpenML's"),
-        (lambda columns: columns[2].update(name="x"), "column 2 to be 'x', found 'petallength'"),
+        (lambda columns: columns[4].update(index="7"), 5),
+        (lambda columns: columns[4].update(index="3"), 5),
+        (lambda columns: columns[4].update(index=None), None),
+        (lambda columns: columns[4].pop("name"), None),
+        (lambda columns: columns.insert(0, "a"), None),
+        (lambda columns: columns[2].update(name="x"), "x"),
     ],
 )
 def test_features_that_are_not_those_of_the_file_are_refused(
-    change: Any, words: str, source: Path, config: Config
+    change: Any, expected: object, source: Path, config: Config
 ) -> None:
     edit(source / "features.json", lambda said: change(said["data_features"]["feature"]))
-    with pytest.raises(SourceError, match=words):
+    with refused(SourceError, path="features.json", expected=expected):
         install_dataset("openml/61", config, InstallOptions(source=str(source)))
 
 
 def test_a_folder_that_lacks_a_file_is_refused_by_its_name(source: Path, config: Config) -> None:
     for name in ("dataset.arff", "description.json"):
         (source / name).unlink()
-        with pytest.raises(UsageError, match=f"needs the file {name}, which is not in source="):
+        with refused(UsageError, argument="source"):
             install_dataset("openml/61", config, InstallOptions(source=str(source)))
