@@ -24,6 +24,7 @@ from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import write_manifest
 from tests.store.test_compact import Rows
 from tests.support.frame_parts import NUM_STEPS, Part, broken, killed, read, shots
+from tests.support.refusals import refused
 from tests.support.user_recipe import recipe_of
 from tests.support.values import assert_same, everything
 
@@ -133,7 +134,7 @@ def test_frames_that_are_missing_or_double_are_refused(
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_part_that_cannot_be_read_is_refused(config: Config, workers: int) -> None:
-    with pytest.raises(SourceError, match=r"test/steps: .* cannot be read \(EOFError: no more\)"):
+    with refused(SourceError, found="EOFError: no more"):
         install(config, recipe([[(0, 9)], [(9, 18)]], broken), "ted", workers)
     assert not list((config.root / "tmp").iterdir())
 
@@ -149,7 +150,7 @@ def test_frames_that_do_not_fit_on_the_disk_are_not_begun(
 ) -> None:
     free = SimpleNamespace(total=1 << 40, free=2 * 14 * 36 * 36 - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
-    with pytest.raises(DiskFull, match=r"test/steps needs about 36,288 bytes"):
+    with refused(DiskFull, found=36287):
         install(config, recipe([[(0, 18)]]), "ted")
     free.free += 1
     assert_same(install(config, recipe([[(0, 18)]]), "ted")[0], expected())

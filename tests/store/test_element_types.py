@@ -38,6 +38,7 @@ from tests.support.element_types import (
     random_rows,
     same,
 )
+from tests.support.refusals import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 Rows = dict[Key, np.ndarray]
@@ -210,7 +211,7 @@ def test_a_function_that_gives_a_shell_type_is_refused(
         bad = torch.zeros(len(batch), dtype=torch.uint8).view(getattr(torch, name))
         return TensorDict({"bad": bad}, len(batch))
 
-    with pytest.raises(UsageError, match=f"torch.{name} cannot be stored. Expected one of"):
+    with refused(UsageError, found=f"torch.{name}"):
         preprocess(folders["ted"], shell, tmp_path / "made", num_workers=0)
 
 
@@ -293,5 +294,6 @@ def test_a_manifest_with_an_unknown_type_is_damaged(folders: dict[str, Path]) ->
     copy = folders["ted"].parent / "copy"
     copy.mkdir()
     (copy / "manifest.json").write_bytes(seal(document))
-    with pytest.raises(DamagedDataset, match="bfloat17"):
+    with pytest.raises(DamagedDataset) as caught:
         read_manifest(copy)
+    assert Path(caught.value.path).name == "manifest.json"

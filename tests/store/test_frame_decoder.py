@@ -58,8 +58,9 @@ def test_two_frames_that_are_together_as_long_as_two_are_refused(
 ) -> None:
     good = zstandard.compress(FRAMES[0])
     reader = reader_of(tmp_path, [good, *(compress(bytes(size)) for size in sizes), good])
-    with pytest.raises(DamagedDataset, match=r"x\.zst: frame 1 cannot be decoded"):
+    with pytest.raises(DamagedDataset) as caught:
         reader.read(np.arange(4))
+    assert Path(caught.value.path).name == "x.zst"
 
 
 def test_frames_whose_offsets_are_shifted_are_named(tmp_path: Path) -> None:
@@ -68,8 +69,9 @@ def test_frames_whose_offsets_are_shifted_are_named(tmp_path: Path) -> None:
     offsets[2] -= 1
     offsets.tofile(tmp_path / "x.zst.offsets")
     reader = FrameReader(tmp_path / "x.zst", 4, SHAPE, has_dictionary=False)
-    with pytest.raises(DamagedDataset, match=r"x\.zst: frame 1 cannot be decoded"):
+    with pytest.raises(DamagedDataset) as caught:
         reader.read(np.arange(4))
+    assert Path(caught.value.path).name == "x.zst"
     assert reader.read(np.array([3, 0])).tobytes() == FRAMES[3] + FRAMES[0]
 
 

@@ -78,12 +78,13 @@ def test_every_file_must_be_a_file(
     for number, name in enumerate(["manifest.json", *manifest.files]):
         folder = Path(shutil.copytree(originals[layout], tmp_path / str(number)))
         put(folder / name, kind)
-        with pytest.raises(DamagedDataset, match=f"{name}:? is {kind}"):
-            open_dataset(folder)
-        if name != "manifest.json":
-            for check in (check_sizes, check_digests):
-                with pytest.raises(DamagedDataset, match=f"{name}: is {kind}"):
-                    check(folder, manifest)
+        if name == "manifest.json":
+            with refused(DamagedDataset, path=folder / name):
+                open_dataset(folder)
+            continue
+        for check in (lambda folder, _: open_dataset(folder), check_sizes, check_digests):
+            with refused(DamagedDataset, path=folder, found=f"{name}: is {kind}"):
+                check(folder, manifest)
 
 
 def unlist(folder: Path, name: str) -> None:
@@ -98,7 +99,7 @@ def test_a_dictionary_that_is_not_listed_is_refused_unless_it_is_a_file(
 ) -> None:
     unlist(compact, DICTIONARY)
     put(compact / DICTIONARY, kind)
-    with pytest.raises(DamagedDataset, match=f"{DICTIONARY}: is {kind}"):
+    with refused(DamagedDataset, path=compact, found=f"{DICTIONARY}: is {kind}"):
         open_dataset(compact)
 
 
@@ -146,20 +147,24 @@ def test_a_frame_outside_its_file_is_named(value: int, compact: Path) -> None:
     damage(compact, "frames/observation.zst.offsets", {9: value})
     storage = open_storage(compact)
     assert storage.get(torch.tensor([3, 4])).shape == (2,)
-    with pytest.raises(DamagedDataset, match=r"observation\.zst\.offsets: frame (8|9) is"):
+    with pytest.raises(DamagedDataset) as caught:
         storage.get(torch.arange(40))
-    with pytest.raises(DamagedDataset, match=r"frame (8|9) is"):
+    assert Path(caught.value.path).name == "observation.zst"
+    with pytest.raises(DamagedDataset) as caught:
         FrameStack(storage, 4).get(torch.arange(5, 12))
+    assert Path(caught.value.path).name == "observation.zst"
 
 
 def test_offsets_whose_sum_overflows_are_refused(compact: Path) -> None:
     # The size, 15, is legal; the frame is from near the last signed integer to near the first.
     damage(compact, "frames/observation.zst.offsets", {9: 2**63 - 10, 10: -(2**63) + 5})
-    with pytest.raises(DamagedDataset, match="frame 9"):
+    with pytest.raises(DamagedDataset) as caught:
         open_storage(compact).get(torch.tensor([9]))
+    assert Path(caught.value.path).name == "observation.zst"
     damage(compact, "frames/observation.zst.offsets", {9: -10, 10: 5})
-    with pytest.raises(DamagedDataset, match="frame 9"):
+    with pytest.raises(DamagedDataset) as caught:
         open_storage(compact).get(torch.tensor([9]))
+    assert Path(caught.value.path).name == "observation.zst"
 
 
 @pytest.mark.parametrize("entry", [0, -1])
@@ -204,8 +209,9 @@ UNKNOWN_SIZE = zstandard.ZstdCompressor(write_content_size=False)
 def test_a_frame_of_another_size_is_named(bad: bytes, tmp_path: Path) -> None:
     reader = zstd_frames(tmp_path, [GOOD, GOOD, bad, GOOD, bad])
     assert reader.read(np.array([1, 3])).sum() == 0
-    with pytest.raises(DamagedDataset, match=r"x\.zst: frame 2 cannot be decoded"):
+    with pytest.raises(DamagedDataset) as caught:
         reader.read(np.array([3, 4, 2, 0]))
+    assert Path(caught.value.path).name == "x.zst"
 
 
 def test_a_frame_that_does_not_say_its_size_is_read(tmp_path: Path) -> None:
@@ -215,9 +221,9 @@ def test_a_frame_that_does_not_say_its_size_is_read(tmp_path: Path) -> None:
 
 def test_frames_that_no_file_of_this_size_can_have_are_refused(tmp_path: Path) -> None:
     zstd_frames(tmp_path, [GOOD, GOOD])
-    with pytest.raises(DamagedDataset, match="bytes or more for 2 frames of 67108864 bytes"):
+    with refused(DamagedDataset, found=38):
         FrameReader(tmp_path / "x.zst", 2, (1 << 13, 1 << 13), has_dictionary=False)
-    with pytest.raises(DamagedDataset, match="a frame has 1,099,511,627,776 bytes; at most"):
+    with refused(DamagedDataset, found=1099511627776):
         FrameReader(tmp_path / "x.zst", 2, (1 << 20, 1 << 20), has_dictionary=False)
 
 
@@ -238,8 +244,9 @@ def test_a_dictionary_is_not_decompressed_beyond_its_size(content: bytes, tmp_pa
     writer.write(frames_of(100))
     writer.finish()
     (tmp_path / "x.zst.dictionary").write_bytes(content)
-    with pytest.raises(DamagedDataset, match=r"x\.zst\.dictionary: the dictionary"):
+    with pytest.raises(DamagedDataset) as caught:
         FrameReader(tmp_path / "x.zst", 100, (36, 36), has_dictionary=True)
+    assert Path(caught.value.path).name == "x.zst.dictionary"
 
 
 # The row map.
@@ -248,18 +255,18 @@ def test_a_dictionary_is_not_decompressed_beyond_its_size(content: bytes, tmp_pa
 @pytest.mark.parametrize("value", [42, 43, 2**31 - 1, -1, -(2**31)])
 def test_a_row_map_that_leads_out_of_the_records_is_named(value: int, compact: Path) -> None:
     damage(compact, "row.memmap", {7: value, 20: value}, "<i4")
-    storage, message = open_storage(compact), rf"row\.memmap: row 7 has record {value}, expected 7"
+    storage = open_storage(compact)
     assert storage.get(torch.tensor([6, 8])).shape == (2,)
     for index in (torch.arange(40), torch.tensor([20, 7])):
-        with pytest.raises(DamagedDataset, match=message):
+        with refused(DamagedDataset, row=7, found=value):
             storage.get(index)
-        with pytest.raises(DamagedDataset, match=message):
+        with refused(DamagedDataset, row=7, found=value):
             storage.dataset.rows_of(frozenset(storage.dataset.keys)).history(
                 ("observation",), index, torch.zeros_like(index), 4
             )
-    with pytest.raises(DamagedDataset, match=message):
+    with refused(DamagedDataset, row=7, found=value):
         storage.column(("observation",))
-    with pytest.raises(DamagedDataset, match=message):
+    with refused(DamagedDataset, row=7, found=value):
         open_dataset(compact, DeviceOptions(torch.device("cpu")))  # copied, so checked once
 
 
@@ -310,7 +317,7 @@ def test_a_header_is_not_evaluated(header: bytes, tmp_path: Path) -> None:
 def test_offsets_whose_difference_overflows_do_not_rise(tmp_path: Path) -> None:
     path = tmp_path / "trajectories.npy"
     np.save(path, np.array([0, 2**63 - 1, -(2**63), 40]))
-    with pytest.raises(DamagedDataset, match="trajectory 1 has no row"):
+    with refused(DamagedDataset, found="0 to 40"):
         TrajectoryTable(path, 40, 3).read()
 
 

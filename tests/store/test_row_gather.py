@@ -33,7 +33,7 @@ def test_rows_of_every_type_and_shape_are_those_of_plain_indexing(size: int) -> 
 @pytest.mark.parametrize("wrong", [-1, -NUM_ROWS, -NUM_ROWS - 1, NUM_ROWS, 1 << 40])
 def test_number_of_no_row_is_refused(wrong: int) -> None:
     for tensor in of_every_type():
-        with pytest.raises(IndexError, match=str(wrong)):
+        with pytest.raises(IndexError):
             take(tensor, torch.tensor([0, wrong, 3]))
 
 

@@ -23,7 +23,7 @@ from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.sealed_json import seal
 from datasets_cli.store.texts import TextWriter
 from tests.support.refusals import refused
-from tests.support.text_rows import ID, LENGTHS, ODD_TEXTS, objects, steps_of, successors, write
+from tests.support.text_rows import LENGTHS, ODD_TEXTS, objects, steps_of, successors, write
 
 MISSION = ("observation", "mission")
 NEXT_MISSION = ("next", "observation", "mission")
@@ -218,8 +218,9 @@ def test_text_beside_an_action_of_numbers_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", ["\ud800", "\udcc3\udca9", "\udcff\ud800" + "x" * 300])
 def test_a_lone_surrogate_that_is_no_byte_is_refused(value: str, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=f"{ID}: .*lone surrogate"):
+    with pytest.raises(SourceError) as caught:
         write(tmp_path, "ted", steps_of([value]))
+    assert caught.value.expected == "characters, or surrogate escapes of bytes that are not UTF-8"
 
 
 @pytest.mark.parametrize("second", [{}, {("info", "say"): np.arange(3)}])
@@ -295,8 +296,9 @@ def test_a_flipped_bit_is_damage_or_another_text_and_is_always_found(
                 outcomes["damaged"] += 1
             else:
                 outcomes["other"] += found != right
-            with pytest.raises(DamagedDataset, match="sha256"):
+            with pytest.raises(DamagedDataset) as caught:
                 check_digests(folder, manifest)
+            assert caught.value.id == "toy/missions"
         path.write_bytes(data)
     assert all(outcomes.values()), outcomes
     assert texts_of(open_dataset(folder, text=True)) == right
@@ -321,8 +323,11 @@ def test_a_bad_offset_names_the_row(value: int, tmp_path: Path) -> None:
     offsets = np.memmap(folder / "text.offsets", "<i8", "r+")
     offsets[1] = value
     offsets.flush()
-    with pytest.raises(DamagedDataset, match=r"row \d+: text\.offsets puts value \d"):
+    with pytest.raises(DamagedDataset) as caught:
         texts_of(open_dataset(folder, text=True))
+    assert caught.value.key == ("next", "observation", "mission")
+    assert caught.value.row == 0
+    assert caught.value.found == 0
 
 
 @pytest.mark.parametrize(
@@ -350,26 +355,22 @@ def test_files_of_another_size_are_refused_at_opening(
             path.symlink_to(tmp_path / "elsewhere")
     else:
         path.write_bytes(data[:-1] if fault == "short" else data + b"x")
-    with pytest.raises(DamagedDataset, match=name):
+    with pytest.raises(DamagedDataset) as caught:
         open_dataset(folder)
+    assert caught.value.path == folder and str(caught.value.found).startswith(f"{name}: ")
 
 
-@pytest.mark.parametrize(
-    ("place", "change", "message"),
-    [
-        (0, 1, "begins at byte 1 and ends at byte 6 of"),
-        (-1, -1, "begins at byte 0 and ends at byte 5 of"),
-    ],
-)
+@pytest.mark.parametrize(("place", "change", "found"), [(0, 1, "1 and 6"), (-1, -1, "0 and 5")])
 def test_offsets_that_begin_or_end_elsewhere_are_refused(
-    place: int, change: int, message: str, tmp_path: Path
+    place: int, change: int, found: str, tmp_path: Path
 ) -> None:
     folder = write(tmp_path, "ted", steps_of(["a", "bb", "ccc"]))
     offsets = np.memmap(folder / "text.offsets", "<i8", "r+")
     offsets[place] += change
     offsets.flush()
-    with pytest.raises(DamagedDataset, match=rf"text\.offsets {message} .* expected 0 and 6"):
+    with pytest.raises(DamagedDataset) as caught:
         open_dataset(folder, text=True)
+    assert (caught.value.expected, caught.value.found) == ("0 and 6", found)
 
 
 def test_short_values_do_not_fill_the_memory(
@@ -404,5 +405,6 @@ def test_only_regular_files_are_copied(kind: str, tmp_path: Path) -> None:
         path.symlink_to(tmp_path / "good" / "text.utf8")
     else:
         os.mkfifo(path)
-    with pytest.raises(DamagedDataset, match="expected a regular file"):
+    with pytest.raises(DamagedDataset) as caught:
         TextWriter(tmp_path / "bad").copy(folder, texts)
+    assert Path(caught.value.path).name == "text.utf8"

@@ -15,10 +15,10 @@ import pytest
 from PIL import Image, ImageSequence
 
 import datasets_cli
-from datasets_cli import RldsError, UsageError
+from datasets_cli import RldsError
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.errors import install_extra
+from datasets_cli.errors import UsageError, install_extra
 from tests.support.disks import Disks
 from tests.support.mixture_members import rows_of, write
 from tests.support.paths import DEMO_DATA
@@ -151,21 +151,21 @@ def test_without_frames_the_environment_shows_the_recorded_states(
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"env_spec": None}, "no env_spec to set its environment"),
-        ({"entry_point": "not_installed.envs:Arm"}, "not_installed"),
+        ({"env_spec": None}, "env_spec"),
+        ({"entry_point": "not_installed.envs:Arm"}, None),
         (
             {"entry_point": "gymnasium.envs.classic_control:CartPoleEnv"},
-            "cannot be set to a recorded state",
+            "set_state(qpos, qvel)",
         ),
     ],
 )
 def test_states_that_cannot_be_shown_are_refused(
-    change: dict[str, Any], expected: str, config: Config, tmp_path: Path
+    change: dict[str, Any], expected: str | None, config: Config, tmp_path: Path
 ) -> None:
     spec = change.get("env_spec", json.dumps(json.loads(block_spec()) | change))
     states = {("info", name): np.zeros((14, 1)) for name in ("qpos", "qvel")}
     id = with_rows(config, "changed", states, **{"env_spec": spec} if spec else {})
-    with pytest.raises(UsageError, match=expected):
+    with refused(UsageError, id=id, expected=expected):
         datasets_cli.render(id, trajectory=0, out=tmp_path / "block.gif")
     assert not [*tmp_path.glob("block*")]
 
@@ -173,14 +173,16 @@ def test_states_that_cannot_be_shown_are_refused(
 def test_states_of_another_size_are_refused(config: Config, tmp_path: Path) -> None:
     states = {("info", name): np.zeros((14, 2)) for name in ("qpos", "qvel")}
     id = with_rows(config, "wide", states, env_spec=block_spec())
-    with pytest.raises(UsageError, match=r"cannot render a recorded state \(AssertionError"):
+    with pytest.raises(UsageError) as caught:
         datasets_cli.render(id, trajectory=0, out=tmp_path / "block.gif")
+    assert caught.value.id == "test/wide"
 
 
 def test_a_column_of_small_pictures_is_named_in_the_error(config: Config, tmp_path: Path) -> None:
     id = with_rows(config, "small", {("rgb",): np.zeros((14, 5, 7, 3), np.uint8)})
-    with pytest.raises(UsageError, match="Small pictures: columns=rgb"):
+    with pytest.raises(UsageError) as caught:
         datasets_cli.render(id, trajectory=0, out=tmp_path / "rgb.gif")
+    assert caught.value.expected == "env_spec"
     made = datasets_cli.render(id, trajectory=0, columns="rgb", out=tmp_path / "rgb.gif")
     assert made.to_json()["source"] == [["rgb"]]
 
@@ -201,18 +203,18 @@ def test_actions_are_not_replayed(config: Config, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ({"trajectory": 2}, "trajectory is 2; expected 0 to 1: demo/pong has 2 trajectories"),
-        ({"trajectory": -1}, "trajectory is -1; expected 0 or more"),
-        ({"out": "pong.webm"}, r"expected a file ending in \.gif, \.png or \.mp4"),
-        ({"out": "there.gif"}, r"there\.gif exists already"),
-        ({"columns": "action"}, "'action' is not a frame column .*next.observation, observation"),
-        ({"fps": 0}, "fps is 0; expected 1 or more"),
-        ({"fps": 60}, r"fps is 60; expected at most 50 for \.gif"),
+        ({"trajectory": 2}, range(2)),
+        ({"trajectory": -1}, "0 or more"),
+        ({"out": "pong.webm"}, ".gif, .png or .mp4"),
+        ({"out": "there.gif"}, None),
+        ({"columns": "action"}, "next.observation, observation"),
+        ({"fps": 0}, "1 or more"),
+        ({"fps": 60}, 50),
     ],
 )
 def test_wrong_calls_write_nothing(
     arguments: dict[str, Any],
-    expected: str,
+    expected: object,
     config: Config,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -221,7 +223,8 @@ def test_wrong_calls_write_nothing(
     (tmp_path / "out").mkdir()
     monkeypatch.chdir(tmp_path / "out")
     Path("there.gif").write_text("mine")
-    with pytest.raises(UsageError, match=expected):
+    (argument,) = arguments
+    with refused(UsageError, argument=argument, expected=expected):
         datasets_cli.render(PONG, **{"trajectory": 0, "out": "pong.gif", **arguments})
     assert [path.read_text() for path in Path().iterdir()] == ["mine"]
 

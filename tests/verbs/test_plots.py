@@ -18,11 +18,10 @@ import pytest
 from PIL import Image
 
 import datasets_cli
-from datasets_cli import UsageError
 from datasets_cli.cli import state
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.errors import install_extra
+from datasets_cli.errors import UsageError, install_extra
 from datasets_cli.verbs.plot_values import LARGEST
 from tests.support.disks import Disks
 from tests.support.mixture_members import rows_of, write
@@ -170,7 +169,7 @@ def test_an_output_of_ascii_gets_ascii_and_one_dataset_is_drawn_once(
 def test_nothing_but_nan_is_refused(kind: str, config: Config, tmp_path: Path) -> None:
     empty = np.full((sum(LENGTHS), 1), np.nan)
     id = made(config, "nan", {("next", "reward"): empty, ("observation",): empty})
-    with pytest.raises(UsageError, match=f"{id} has no finite {kind}"):
+    with refused(UsageError, argument="kind", id=id, found=kind):
         datasets_cli.plot(id, kind=kind, out=tmp_path / "nan.png")  # type: ignore[arg-type]
     assert not [*tmp_path.glob("nan*")]
 
@@ -196,20 +195,23 @@ def test_a_dataset_without_numbers_to_plot_is_told_what_to_do(config: Config) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    ("arguments", "attributes"),
     [
-        ({"kind": "colours"}, "kind is 'colours'; expected one of returns"),
-        ({"out": "plot.jpg"}, r"out is 'plot\.jpg'; expected a file ending in \.png or \.svg"),
-        ({"out": "there.png"}, r"there\.png exists already\. Add force"),
-        ({"out": "there.png/plot.png"}, "Not a directory"),
+        ({"kind": "colours"}, {"argument": "kind", "found": "colours"}),
+        ({"out": "plot.jpg"}, {"argument": "out", "expected": ".png or .svg"}),
+        ({"out": "there.png"}, {"argument": "out", "path": Path("there.png")}),
+        ({"out": "there.png/plot.png"}, {"found": "Not a directory"}),
     ],
 )
 def test_wrong_calls_are_told_before_any_work(
-    arguments: dict[str, Any], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: dict[str, Any],
+    attributes: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("there.png").write_text("mine")
-    with pytest.raises(UsageError, match=expected):
+    with refused(UsageError, **attributes):
         datasets_cli.plot("d4rl/not-there", **arguments)
     assert Path("there.png").read_text() == "mine"
 

@@ -85,7 +85,7 @@ def test_one_of_a_users_folder_and_of_another_package_say_so(
     assert f"{tmp_path / 'broken.py'}: " in (out := capsys.readouterr().out)
     assert "ZeroDivisionError" in out
     assert main(["recipe", "show", "lander"]) == 0 and "lander.py" in capsys.readouterr().out
-    with pytest.raises(UnknownDataset, match="Did you mean lander"):
+    with refused(UnknownDataset, argument="family", found="landr"):
         datasets_cli.recipe_info("landr")
 
 
@@ -101,7 +101,7 @@ def test_a_full_disk_leaves_no_new_recipe(disks: Disks, capsys: Capture) -> None
 def test_a_check_of_a_dataset_needs_its_files_and_a_recipe_must_be_there(recipe: Path) -> None:
     with refused(UsageError, argument="dataset"):
         datasets_cli.check_recipe(recipe, dataset="first-v0")
-    with pytest.raises(UsageError, match="does not exist"):
+    with refused(UsageError, argument="file"):
         datasets_cli.check_recipe(recipe.parent / "nosuch.py")
 
 
@@ -132,12 +132,9 @@ def test_what_is_wrong_with_a_recipe_is_said(case: str, recipe: Path, capsys: Ca
 
 def test_what_is_wrong_with_what_it_reads_is_said(recipe: Path, source: Path) -> None:
     text = recipe.read_text()
-    for before, after, words in (
-        ('file["actions"]', 'file["act"]', "It is raised in line 30"),
-        ('file["actions"]', 'file["actions"][:3]', "the columns have different lengths"),
-    ):
-        recipe.write_text(text.replace(before, after))
-        with pytest.raises(SourceError, match=words):
+    for after in ('file["act"]', 'file["actions"][:3]'):
+        recipe.write_text(text.replace('file["actions"]', after))
+        with refused(SourceError, id="lander/first-v0"):
             datasets_cli.check_recipe(recipe, source=source)
     recipe.write_text(text)
     for name, folder in (("second-v0", source), (None, source / "nowhere")):

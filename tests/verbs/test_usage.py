@@ -15,6 +15,7 @@ from datasets_cli.errors import DatasetNotInstalled, UnknownDataset
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.tables import remove_tables, save_table
+from tests.support.refusals import refused
 
 
 def size(folder: Path) -> int:
@@ -57,7 +58,7 @@ def test_what_is_not_installed_has_no_size(config: Config) -> None:
 
 def test_what_is_installed_under_such_a_name_is_said(config: Config) -> None:
     datasets_cli.download("demo/door-human", config=config)
-    with pytest.raises(DatasetNotInstalled, match="; demo/door-human is"):
+    with refused(DatasetNotInstalled, id="d4rl/door-human-v1"):
         datasets_cli.dataset_path("door-human", config=config)
 
 

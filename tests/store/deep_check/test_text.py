@@ -21,6 +21,7 @@ from datasets_cli.store.layouts.ted_writer import describe_files
 from datasets_cli.store.manifest import read_manifest, write_manifest
 from datasets_cli.verbs.verify import verify_deep
 from datasets_cli.verbs.verify import verify_installed as verify
+from tests.support.refusals import refused
 from tests.support.text_rows import ID, objects, steps_of, write
 
 CODES = "text/observation/mission.memmap"
@@ -79,7 +80,7 @@ def test_a_code_without_a_value_is_named_with_its_row(
 
 def test_the_first_and_last_rows_are_always_read(folder: Path, config: Config) -> None:
     edit(folder, CODES, "<i4", put(13, 4))
-    with pytest.raises(DamagedDataset, match="row 13: expected a code from 0 to 3, found 4"):
+    with refused(DamagedDataset, key=("observation", "mission"), row=13, found=4):
         verify(ID, config)
 
 
@@ -99,5 +100,5 @@ def test_offsets_of_text_begin_and_end_where_the_values_do(
     edit(folder, "text.offsets", "<i8", lambda values: put(place, values[place] + 1)(values))
     with pytest.raises(DamagedDataset, match=r"text\.offsets: goes from byte .* expected 0 to 6"):
         deep_check(open_dataset(folder), silent)
-    with pytest.raises(DamagedDataset, match=r"text\.offsets begins at byte"):
+    with refused(DamagedDataset, expected="0 and 6"):
         verify(ID, config)
