@@ -75,14 +75,12 @@ FUNCTION = "--fn wrong_functions:same --workers 0"
 
 WORDS = [
     Wrong("nosuch", 2, "See: rlds --help"),
-    Wrong("''", 2, "See: rlds --help"),
     Wrong("uninstall demo/iris", 2, "Did you mean rlds delete?"),
     *(
         Wrong(f"{word} x", 2, f"Did you mean rlds {meant}?")
         for word, meant in (("rm", "delete"), ("show", "info"), ("ls", "list"), ("verfy", "verify"))
     ),
     Wrong("download", 2, "needs ID. Example: rlds download"),
-    Wrong("download", 2, "See: rlds download --help"),
     Wrong("convert", 2, "needs ID and --layout"),
     Wrong("convert demo/iris", 2, "needs --layout ted|compact. Example: rlds convert"),
     Wrong(
@@ -91,7 +89,6 @@ WORDS = [
         "or a transform such as --cast float32. Example:",
     ),
     Wrong("info demo/iris demo/pong nosuch", 2, "takes one ID; unexpected: demo/pong, nosuch"),
-    Wrong("path a b", 2, "takes one ID; unexpected: b"),
     Wrong("demo x", 2, "takes no argument; unexpected: x"),
     Wrong("config get", 2, "rlds config --help"),
     Wrong("recipe show d4r", 3, "Did you mean d4rl?"),
@@ -107,7 +104,6 @@ WORDS = [
     Wrong("list --mirror", 2, "--mirror needs a value: --mirror PREFIX=REPLACEMENT"),
     Wrong("list --json=yes", 2, "'--json' does not take a value"),
     Wrong("list --family nosuch", 2, "atari_dqn, d4rl, demo, minari, openml"),
-    Wrong("list --family ''", 2, "atari_dqn, d4rl"),
     Wrong("list --filter 'nosuch>1'", 2, "size, download, disk, transitions, trajectories, with"),
     Wrong("list --filter 'size>big'", 2, "such as 'size>1GB'"),
     Wrong("list --sort nosuch", 2, "expected one of id, family, state, audit"),
@@ -116,16 +112,14 @@ WORDS = [
     Wrong("list --search ' '", 2, "A search needs a word"),
     Wrong("info d4rl/hopper-medium-v2 --files", 3, "Run: rlds download"),
     Wrong("stats", 2, "needs ID. Example: rlds stats"),
-    Wrong("stats nosuch", 3, "is not a known dataset"),
     Wrong("stats hopper-medium-v2", 3, "rlds download"),
     Wrong("stats demo/iris --columns nosuch", 2, "It has action"),
     Wrong("card demo/iris --format pdf", 2, "'pdf' is not one of"),
     Wrong("score demo/iris 1", 2, "has no reference scores"),
-    Wrong("score hopper-medium-v2", 2, "needs RETURN. Example: rlds score"),
     Wrong("score hopper-medium-v2 high", 2, "must be finite numbers, not 'high'"),
     *(
         Wrong(f"list --mirror {mirror}", 2, "PREFIX=REPLACEMENT")
-        for mirror in ("x", "foo=bar", "http://a/=ftp://b/")
+        for mirror in ("x", "http://a/=ftp://b/")
     ),
     Wrong("verify --quick --deep", 2, "--deep"),
     Wrong("download demo/iris --workers x", 2, "expected a whole number"),
@@ -135,7 +129,6 @@ WORDS = [
     Wrong("download demo/iris -o x", 2, "Example: -o checkpoints=0:5"),
     Wrong("download demo/pong --checkpoints 0:1", 2, "no option checkpoints"),
     Wrong("download atari_dqn/Pong/1 --checkpoints 5:2", 2, "Example: --checkpoints 0:5"),
-    Wrong("download atari_dqn/Pong/1 --checkpoints ''", 2, "Example: --checkpoints 0:5"),
     Wrong("download atari_dqn/Pong/1 --upstream x", 2, "auto, dqn_replay, rl_unplugged"),
     Wrong("download atari_dqn/Pong/1 --checkpoints 0:1 -o checkpoints=0:2", 2, "0:2 and 0:1"),
     Wrong("download hopper-medium-v2 --offline", 5, "--source DIR"),
@@ -149,7 +142,6 @@ WORDS = [
     Wrong(
         "preprocess demo/iris --name x --n-step 0 --gamma 1", 2, "--n-step is 0; expected 1 or more"
     ),
-    Wrong("preprocess demo/iris --name x --max-trajectories 0", 2, "--max-trajectories is 0;"),
     Wrong("preprocess demo/iris --name x --cast float32 --fn a:b", 2, "--fn and --cast"),
     *(
         Wrong(f"preprocess demo/pong --name x --n-step 3 --gamma 1 {option}", 2, words)
@@ -166,24 +158,15 @@ WORDS = [
     Wrong("record CartPole-v1 --name x --steps 5 --check-actions foo", 2, "'--check-actions'"),
     Wrong("record CartPole-v1 --name x --episodes 0", 2, "--episodes is 0; expected 1 or more"),
     Wrong("record CartPole-v1 --name x", 2, "--episodes N or --steps N"),
-    Wrong("convert demo/iris --layout TED", 2, "Expected one of: ted, compact"),
 ]
 IDS = [
-    *(Wrong(f"info '{id}'", 2, AN_ID) for id in ("", " ", "..", "/", "d4rl/", "/etc/passwd")),
-    *(Wrong(f"path '{id}'", 2, AN_ID) for id in ("d4rl/../demo/iris", "héllo", "a b", "日本/x")),
-    Wrong("download $'d4rl/x\\n'", 2, AN_ID),
+    *(Wrong(f"info '{id}'", 2, AN_ID) for id in ("", "..", "/", "d4rl/", "日本/x")),
     Wrong(f"info {'x' * 201}", 2, AN_ID),
-    Wrong(f"verify {'x/' * 400}x", 2, AN_ID),
-    Wrong("info demo/.iris", 2, AN_ID),
     Wrong("path 'demo/*'", 2, A_GLOB),
     Wrong("info 'hopper-*'", 2, A_GLOB),
-    Wrong("convert 'demo/ir[i]s' --layout ted", 2, A_GLOB),
     Wrong(f"preprocess 'demo/?' --name x {FUNCTION}", 3, "See: rlds list --installed"),
     Wrong("info d4rl", 3, "rlds list 'd4rl/*'"),
-    Wrong("download minari", 3, "rlds list 'minari/*'"),
-    Wrong("info nosuch", 3, "See: rlds list"),
     Wrong("info hopper-medium-v99", 3, "Did you mean d4rl/hopper-medium-v2"),
-    Wrong("info HOPPER-medum-v2", 3, "Did you mean d4rl/hopper-medium-v2"),
     Wrong("path minari/D4RL/dor/human-v2", 3, "Did you mean minari/D4RL/door/human-v2"),
     Wrong("info atari_dqn/Pong", 3, "Did you mean atari_dqn/Pong/1"),
     Wrong("download hopper", 3, "rlds list hopper"),
@@ -224,7 +207,6 @@ FUNCTIONS += [
 ]
 ROOTS = [
     Wrong("list --root ''", 2, "The cache root is empty text. Pass a folder as --root"),
-    Wrong("list --root file", 2, "is not a folder. Check --root and RLDS_HOME"),
     Wrong("list --root file/below", 2, "is not a folder. Check --root and RLDS_HOME"),
     Wrong("download demo/iris --root file/below", 2, "Check --root and RLDS_HOME"),
     Wrong("verify --root nowhere", 2, "heck --root and RLDS_HOME"),
@@ -244,13 +226,10 @@ ROOTS = [
 SOURCES = [
     Wrong("download d4rl/pen-human-v0 --source missing", 2, SOURCE),
     Wrong("download d4rl/pen-human-v0 --source file", 4, "another --mirror or --source"),
-    Wrong("download minari/my/new-v0 --source file", 2, SOURCE),
     Wrong("download d4rl/pen-human-v0 --source nowhere", 2, SOURCE),
     Wrong("download d4rl/pen-human-v0 --source ''", 2, "neither a folder nor a URL"),
     Wrong("download d4rl/pen-human-v0 --source ftp://x/y", 2, "http:// or https://"),
-    Wrong("download d4rl/pen-human-v0 --source http://", 2, "http:// or https://"),
     Wrong("download d4rl/pen-human-v0 --source sources/door", 2, SOURCE),
-    Wrong("download minari/my/new-v0 --source sources/door", 2, SOURCE),
     Wrong("download openml/61 --source sources/empty", 2, "as description.json"),
     Wrong("download 'd4rl/pen-*' --source {url}", 2, "one dataset"),
     Wrong("download minari/my/a-v0 minari/my/b-v0 --source sources/minari", 2, "one dataset"),
@@ -268,29 +247,19 @@ FILES = [
         Wrong(GET_DOOR, code, words, spoil)
         for spoil, code, words in (
             (data.empty(DOOR), 4, "--mirror or --source"),
-            (data.short(DOOR), 4, "Check the files at --source"),
             (data.text(DOOR), 4, "found a web page. Try another --mirror or --source"),
-            (data.garbage(DOOR), 4, "--mirror or --source"),
             (data.gone(DOOR), 2, SOURCE),
             (data.a_folder(DOOR), 2, SOURCE),
             (data.copied(EPISODES, DOOR), 4, "Check the files at --source"),
             (data.without("actions", "rewards"), 4, "Check the files at --source"),
-            (data.column("rewards", lambda v: v[:-1]), 4, "Check the files at --source"),
-            (data.column("terminals", lambda v: v + 2), 4, "Check the files at --source"),
-            (data.column("actions", lambda v: v.astype("S4")), 4, "Check the files at --source"),
         )
     ),
     *(
         Wrong(GET_MINARI, code, words, spoil)
         for spoil, code, words in (
-            (data.empty(META), 4, "--mirror or --source"),
-            (data.text(META, "[]"), 4, "--mirror or --source"),
             (data.text(META, "{"), 4, "metadata.json is not JSON"),
-            (data.edited(META, action_space="x"), 4, "Check the files at --source"),
             (data.edited(META, data_format="arrow"), 2, SOURCE),
-            (data.gone(META), 2, SOURCE),
             (data.gone(EPISODES), 2, SOURCE),
-            (data.short(EPISODES), 4, "Check the files at --source"),
             (data.copied(DOOR, EPISODES), 4, "Check the files at --source"),
         )
     ),
@@ -298,33 +267,25 @@ FILES = [
         Wrong(GET_IRIS, code, words, spoil)
         for spoil, code, words in (
             (data.text(PAGE), 4, "description.json is not JSON"),
-            (data.text(PAGE, "[]"), 4, "Check --mirror or --source"),
             (data.text(FEATURES, "null"), 4, "Check --mirror or --source"),
             (data.gone(FEATURES), 2, SOURCE),
             (data.short(ARFF), 4, "--no-verify accepts the file anyway"),
         )
     ),
     Wrong(f"{GET_IRIS} --no-verify", 4, "Check the files at --source", data.short(ARFF)),
-    Wrong(f"{GET_IRIS} --no-verify", 4, "--mirror or --source", data.text(ARFF)),
     *(
         Wrong(GET_PONG, 4, words, spoil)
         for spoil, words in (
             (data.gone(FRAMES), "Complete it, or choose other checkpoints"),
-            (data.short(FRAMES), "Download it again"),
-            (data.empty(FRAMES), "--mirror or --source"),
             (data.text(FRAMES), "--mirror or --source"),
             (data.flipped(FRAMES), "Download it again"),
-            (data.copied(data.checkpoint("action", 1), FRAMES), "Check the files at --source"),
-            (data.array(FRAMES, np.zeros((3, 4), np.uint8)), "Check the files at --source"),
             (data.array(ENDS, np.zeros(5, np.uint8)), "Check the files at --source"),
         )
     ),
     *(
         Wrong(GET_ASTERIX, code, words, spoil)
         for spoil, code, words in (
-            (data.short(UNPLUGGED), 4, "Download it again"),
             (data.flipped(UNPLUGGED, 5000), 4, "Check the files at --source"),
-            (data.text(UNPLUGGED), 4, "--source"),
             (data.gone(UNPLUGGED), 2, SOURCE),
         )
     ),
@@ -333,11 +294,11 @@ AGAIN = "Run: rlds repair demo/iris"
 INSTALLED = [
     *(
         Wrong("verify demo/iris --json", 4, AGAIN, spoil(f"{IRIS}/action.memmap"))
-        for spoil in (data.gone, data.short, data.longer, data.flipped, data.linked, data.piped)
+        for spoil in (data.gone, data.short, data.flipped, data.piped)
     ),
     *(
         Wrong("download demo/iris", 4, AGAIN, spoil(f"{IRIS}/manifest.json"))
-        for spoil in (data.empty, data.short, data.flipped, data.linked, data.piped, data.a_folder)
+        for spoil in (data.empty, data.flipped, data.linked, data.a_folder)
     ),
     Wrong("verify --quick --json", 4, AGAIN, data.a_folder(f"{IRIS}/trajectories.npy")),
     Wrong("download demo/iris", 4, AGAIN, data.gone(f"{IRIS}/action.memmap")),

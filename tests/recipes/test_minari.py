@@ -17,7 +17,7 @@ from PIL import Image
 from tensordict import TensorDict
 
 from datasets_cli.catalogue.entries import load_recipe
-from datasets_cli.errors import AccessError, IntegrityError, SourceError, UsageError
+from datasets_cli.errors import AccessError, SourceError, UsageError
 from datasets_cli.recipe import Source
 from datasets_cli.schema.columns import escape_key
 from datasets_cli.store.cache_root import check_id

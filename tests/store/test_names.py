@@ -23,7 +23,7 @@ from datasets_cli import (
     TensorDictReplayBuffer,
     open_storage,
 )
-from datasets_cli.errors import SourceError, UsageError, WrongRows
+from datasets_cli.errors import SourceError, UsageError
 from datasets_cli.schema import columns
 from datasets_cli.schema.columns import Key, column_of, escape_key
 from datasets_cli.store.layouts.compact_writer import CompactWriter

@@ -86,14 +86,6 @@ def short(name: str, share: float = 0.5) -> Spoil:
     return lambda place: os.truncate(place / name, int((place / name).stat().st_size * share))
 
 
-def longer(name: str) -> Spoil:
-    def spoil(place: Path) -> None:
-        with (place / name).open("ab") as file:
-            file.write(b"\0" * 8)
-
-    return spoil
-
-
 def flipped(name: str, position: int = -40) -> Spoil:
     def spoil(place: Path) -> None:
         data = bytearray((place / name).read_bytes())
@@ -144,16 +136,6 @@ def a_folder(name: str) -> Spoil:
     return spoil
 
 
-def garbage(name: str) -> Spoil:
-    """Bytes of the same number that mean nothing."""
-
-    def spoil(place: Path) -> None:
-        size = (place / name).stat().st_size
-        (place / name).write_bytes(np.random.default_rng(0).bytes(size))
-
-    return spoil
-
-
 # JSON
 
 
@@ -186,19 +168,6 @@ def without(*names: str) -> Spoil:
         with h5py.File(place / DOOR, "a") as file:
             for name in names:
                 del file[name]
-
-    return spoil
-
-
-def column(name: str, make: Callable[[np.ndarray], Any]) -> Spoil:
-    """The file of D4RL with another column."""
-
-    def spoil(place: Path) -> None:
-        with h5py.File(place / DOOR, "a") as file:
-            values = make(file[name][:]) if name in file else make(np.zeros(0))
-            if name in file:
-                del file[name]
-            file[name] = values
 
     return spoil
 
