@@ -22,7 +22,7 @@ from datasets_cli.schema.columns import TERMINATED
 from datasets_cli.store.manifest import read_manifest
 from datasets_cli.verbs.export_dataset import export_dataset
 from datasets_cli.verbs.import_dataset import import_dataset, plan_import
-from tests.support.d4rl_cuts import CUTS, DOOR
+from tests.support.d4rl_cuts import CUTS
 from tests.support.values import assert_folder, expect, read_leaves, read_source
 
 COUNT = 9
@@ -324,14 +324,6 @@ def test_wrong_files_leave_nothing_behind(config: Config, tmp_path: Path) -> Non
         assert not [*config.root.glob("datasets/*/*"), *config.root.glob("tmp/*")], name
 
 
-def test_nan_only_is_kept(config: Config, tmp_path: Path) -> None:
-    given = {**flat(), "rewards": np.full(COUNT, np.nan), "infos/a.b": np.zeros(COUNT)}
-    made = import_dataset(save(tmp_path / "nan.hdf5", given), "mine/nan", config=config)
-    leaves = read_leaves(made.path)
-    assert leaves["next", "reward"].tobytes() == given["rewards"].tobytes()
-    assert leaves["info", "a", "b"].shape == (COUNT,)
-
-
 def test_what_the_file_cannot_hold_is_named_before_it_is_written(
     config: Config, tmp_path: Path
 ) -> None:
@@ -376,11 +368,6 @@ def test_what_is_said_of_the_data_comes_back(config: Config, tmp_path: Path) -> 
     with pytest.raises(UsageError) as raised:
         import_dataset(path, "mine/other", config=config)
     assert raised.value.argument == "info"
-
-
-def test_the_demo_file_of_door_is_read_as_the_recipe_reads_it(config: Config) -> None:
-    made = import_dataset(DOOR, "mine/door", layout="ted", config=config)
-    assert_folder(made.path, expect(read_source(DOOR)))
 
 
 def test_demonstrations_of_maniskill_may_have_states_alone(config: Config, tmp_path: Path) -> None:

@@ -14,9 +14,8 @@ from tensordict import TensorDict
 import datasets_cli
 from datasets_cli import ExperienceReplay
 from datasets_cli.cli.main import main
-from datasets_cli.errors import DiskFull, UsageError, WrongRows
+from datasets_cli.errors import UsageError, WrongRows
 from datasets_cli.preprocessing import execution, run
-from datasets_cli.sources import disk
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.manifest import Manifest, read_manifest
 from tests.support.derived import preprocess
@@ -208,12 +207,3 @@ def test_a_dry_run_says_how_large_the_result_becomes(
     assert sizes["ted"] > preview > 20 * sizes["compact"]
     real = made(pong, datasets_cli.project.Pipeline(crop="80x80"), tmp_path / "out").size_bytes
     assert 0.5 < sizes["compact"] / real < 2
-
-
-def test_room_is_asked_for_what_frames_become(
-    pong: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(disk, "free_bytes", lambda folder: 4_000_000)
-    with pytest.raises(DiskFull):
-        preprocess(pong, darker, tmp_path / "out", num_workers=0, layout="ted")
-    assert made(pong, darker, tmp_path / "out").layout == "compact"

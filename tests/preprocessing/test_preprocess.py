@@ -201,16 +201,6 @@ def test_a_destination_within_a_dataset_is_refused(replay: ExperienceReplay) -> 
         replay.preprocess(noisy, dest=replay.data_path / "inner", num_workers=0)
 
 
-def test_element_types_that_no_file_can_hold_are_refused(
-    replay: ExperienceReplay, tmp_path: Path
-) -> None:
-    def brain(batch: TensorDict) -> TensorDict:
-        return batch.set("action", batch["done"].byte().view(torch.uint4))
-
-    with refused(WrongRows, found="torch.uint4"):
-        replay.preprocess(brain, dest=tmp_path / "out", num_workers=0)
-
-
 def test_flags_of_another_shape_are_refused(replay: ExperienceReplay, tmp_path: Path) -> None:
     def doubled(batch: TensorDict) -> TensorDict:
         flags = torch.zeros(len(batch), 2, dtype=torch.bool)

@@ -184,7 +184,7 @@ def test_a_doubt_is_a_note(entries, words, install):
     assert words in note
 
 
-@pytest.mark.parametrize("version", ["0.5.4", "0.5.4.post1", "0.5.4.dev3", "0.4", ""])
+@pytest.mark.parametrize("version", ["0.5.4.dev3", "0.4"])
 def test_a_version_of_minari_that_is_known_is_no_doubt(version, install):
     folder = files.build(files.box(2), files.box(1))
     files.change_metadata(folder, minari_version=version)

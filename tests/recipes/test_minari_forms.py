@@ -26,7 +26,6 @@ from tests.support.refusals import refused
 from tests.support.values import assert_same, everything
 
 RECIPE = load_recipe("minari")
-ID = f"minari/{files.NAME}"
 
 
 BUILDERS = [*files.PLAIN, *files.JPEG, *files.TEXTS[1:]]
@@ -85,19 +84,6 @@ def test_every_value_is_minari_s_own(build: Any, form: str, install: Install) ->
 def test_minari_does_not_write_these_in_the_arrow_form(build: Any, form: str) -> None:
     with pytest.raises((pa.ArrowInvalid, ValueError)):
         build()
-
-
-@pytest.mark.parametrize("build", [files.missions, files.jpeg_in_a_tuple, files.nested])
-def test_the_other_layout_has_the_same_values(build: Any, form: str, install: Install) -> None:
-    assert_is_minari_s(install(build(), layout="compact"))
-
-
-@pytest.mark.parametrize("rows", [1, 2])
-def test_small_blocks_give_the_same_values(
-    rows: int, form: str, install: Install, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("datasets_cli.schema.columns.BLOCK_ROWS", rows)
-    assert_is_minari_s(install(files.infos_of_every_kind()))
 
 
 @pytest.mark.parametrize("form", ["arrow", "parquet"], indirect=True)

@@ -177,18 +177,6 @@ def test_the_audit_names_the_last_row_of_each_episode_that_is_short(
     assert finding.measure == "2 of 3 episodes"
 
 
-def test_small_blocks_give_the_same_rows(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
-    def expected() -> Path:
-        lacking = without_last_observation("episode_0", "episode_2")
-        return files.change(files.build(files.box(2), files.box(1)), lacking)
-
-    folder = expected()
-    right = dict(install(folder).manifest.files)
-    monkeypatch.setattr("datasets_cli.schema.columns.BLOCK_ROWS", 2)
-    datasets_cli.delete(ID)
-    assert dict(install(folder).manifest.files) == right
-
-
 def test_an_episode_that_had_no_other_step_is_named(install: Install) -> None:
     folder = files.change(cut_off((2, 1, 3)), without_last_observation("episode_1"))
     dataset = install(folder)

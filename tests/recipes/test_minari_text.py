@@ -20,7 +20,7 @@ from datasets_cli import (
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, SourceError
 from datasets_cli.store.check import check_digests
-from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.manifest import read_manifest
 from tests.recipes.conftest import Install
 from tests.support import minari_files as files
@@ -77,27 +77,6 @@ def test_the_note_says_how_to_ask_for_it(install: Install) -> None:
 def test_text_that_is_not_utf8_is_noted(install: Install) -> None:
     notes = install(files.texts_of_fixed_length()).manifest.metadata["notes"]
     assert "1 distinct texts are not UTF-8; their bytes become surrogate escapes" in notes
-
-
-@both_layouts
-@pytest.mark.parametrize("build", files.TEXTS)
-def test_the_other_layout_has_the_same_text_files(
-    build: Any, layout: str, install: Install, config: Config
-) -> None:
-    dataset = install(build(), layout=layout)
-    text, files_before = texts_of(dataset), dict(dataset.manifest.files)
-    other = "compact" if layout == "ted" else "ted"
-    converted = open_dataset(datasets_cli.convert(ID, other, config=config).path, text=True)
-    assert converted.manifest.layout == other
-    assert texts_of(converted) == text
-    assert converted.manifest.content == dataset.manifest.content
-    check_digests(converted.folder, converted.manifest)
-    names = [name for name in files_before if name.startswith("text")]
-    assert {name: converted.manifest.files[name] for name in names} == {
-        name: files_before[name] for name in names
-    }
-    back = read_manifest(datasets_cli.convert(ID, layout, config=config).path)
-    assert dict(back.files) == files_before
 
 
 def test_damaged_text_is_not_carried_into_another_layout(install: Install, config: Config) -> None:

@@ -20,7 +20,7 @@ import datasets_cli
 from datasets_cli import ExperienceReplay, FrameStack, ReplayBuffer, open_storage
 from datasets_cli.config import Config
 from datasets_cli.core.checked_json import decode
-from datasets_cli.errors import DamagedDataset, SourceError, UsageError
+from datasets_cli.errors import DamagedDataset, SourceError
 from datasets_cli.schema.columns import Column, Key
 from datasets_cli.schema.tree import entry
 from datasets_cli.sources.regular_file import sha256_of
@@ -303,11 +303,6 @@ def test_converting_an_installed_dataset_there_and_back(door: str, config: Confi
     assert list((config.root / "tmp").iterdir()) == []
 
 
-def test_converting_to_no_layout_is_refused(door: str, config: Config) -> None:
-    with refused(UsageError, argument="layout", found="nosuch"):
-        datasets_cli.convert(door, "nosuch", config=config)
-
-
 def test_slices_and_indexes_agree_between_the_layouts(door: str, config: Config) -> None:
     arguments: Any = {"batch_size": 64, "slice_len": 16, "seed": 0}
     ted = ExperienceReplay(door, **arguments).sample()
@@ -371,13 +366,6 @@ def test_no_rows_of_frames_are_no_frames(tmp_path: Path, index: Any, length: int
     storage = open_storage(tmp_path / "rows")
     buffer = ReplayBuffer(storage=FrameStack(storage, length) if length else storage)
     assert buffer[index]["observation"].shape[0] == 0
-
-
-def test_leaves_of_like_names_keep_their_own_frames(tmp_path: Path) -> None:
-    rows = pixel_rows([12])
-    rows["info", "a.b"], rows["info", "a", "b"] = frames_of(12, 1), frames_of(12, 2)
-    dataset = write(CompactWriter, tmp_path / "rows", rows)
-    assert_same(everything(dataset), rows | {("episode",): np.zeros(12, np.int64)})
 
 
 def test_frames_of_two_shapes_are_not_shared(tmp_path: Path) -> None:

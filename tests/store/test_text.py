@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -83,18 +82,6 @@ def test_the_bytes_depend_neither_on_the_layout_nor_on_the_blocks(tmp_path: Path
     ways = itertools.product(LAYOUTS, (1, 2, 5, 1000))
     found = [text_bytes(write(tmp_path / f"{w}{n}", w, steps, n)) for w, n in ways]
     assert all(data == found[0] for data in found)
-
-
-@both_layouts
-def test_ten_thousand_values_come_back(layout: str, tmp_path: Path) -> None:
-    missions = [f"mission {number * number} of {number}" for number in range(10_000)]
-    steps = steps_of(missions, (10_000,))
-    dataset = open_dataset(write(tmp_path, layout, steps, 700), text=True)
-    index = torch.randperm(10_000)[:300]
-    assert dataset.texts is not None
-    found = dataset.texts.gather(index.numpy())
-    assert found[MISSION] == [missions[row] for row in index]
-    assert found[NEXT_MISSION] == [(*missions, "")[row + 1] for row in index]
 
 
 def test_rows_may_have_several_texts(tmp_path: Path) -> None:
@@ -232,17 +219,6 @@ def test_a_column_that_stops_being_text_is_refused(second: dict[Any, Any]) -> No
 
 
 # Memory
-
-
-def test_long_values_are_known_by_a_digest(tmp_path: Path) -> None:
-    writer = TextWriter(tmp_path)
-    values = ["x" * 300 + str(number) for number in range(5)] * 2
-    writer.write({("say",): objects(values)})
-    vocabulary = writer._vocabulary
-    assert vocabulary is not None
-    assert {len(name) for name in vocabulary._codes} == {32}
-    writer.finish()
-    assert np.fromfile(tmp_path / "text" / "say.memmap", "<i4").tolist() == [0, 1, 2, 3, 4] * 2
 
 
 # Parts
@@ -384,13 +360,6 @@ def test_short_values_do_not_fill_the_memory(
     # Each value takes 3 bytes, and an object of Python's.
     assert kept is not None and 50 < kept < 100
     assert texts.column(MISSION) == [str(number) for number in range(1000)]
-
-
-def test_a_value_is_decoded_once(tmp_path: Path) -> None:
-    texts = open_dataset(write(tmp_path, "ted", steps_of(["go", "stop"] * 7)), text=True).texts
-    assert texts is not None
-    assert texts.column(MISSION) == texts.column(MISSION) == ["go", "stop"] * 7
-    assert texts._value.cache_info().misses == 2
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])

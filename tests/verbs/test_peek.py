@@ -27,13 +27,12 @@ from tests.cli.test_screens import on_terminal
 from tests.recipes import test_unplugged_real as asterix
 from tests.support import element_types, text_rows
 from tests.support.conformance import case_of
-from tests.support.d4rl_cuts import columns
 from tests.support.interpreters import imported_by_commands
 from tests.support.minari_files import changing_texts
 from tests.support.minari_values import texts_by_h5py
 from tests.support.refusals import check_refused
 from tests.support.unplugged_records import read_run
-from tests.support.values import Key, assert_same, expect
+from tests.support.values import Key, assert_same
 
 Capture = pytest.CaptureFixture[str]
 
@@ -81,11 +80,6 @@ def test_rows_of_every_demo_are_those_of_its_file(id: str, layout: str, config: 
     datasets_cli.download(id, layout=layout, config=config)
     expected = case_of(FAMILIES[id]).expected()
     compare(id, dict(expected.leaves), expected.offsets)
-
-
-def test_rows_of_a_published_file_are_read_by_h5py_alike(hopper: str) -> None:
-    expected = expect(columns("hopper-medium-v2"))
-    compare(hopper, dict(expected.leaves), expected.offsets)
 
 
 @both_layouts
