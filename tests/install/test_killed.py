@@ -11,8 +11,6 @@ import errno
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -30,6 +28,7 @@ from datasets_cli.store.manifest import read_manifest
 from datasets_cli.verbs.delete import delete
 from datasets_cli.verbs.verify import verify_installed as verify
 from tests.support.d4rl_files import save, steps
+from tests.support.interpreters import Piped
 from tests.support.origin import Fault, Origin, Stall
 
 ID = "d4rl/maze2d-open-v0"
@@ -153,21 +152,14 @@ class Machine:
         self.config = config
         self.root = CacheRoot(config.root)
         self.part = self.root.downloads(ID) / f"{FILENAME}.part"
-        self.children: list[subprocess.Popen[str]] = []
+        self.children: list[Piped] = []
 
-    def start(
-        self, before: str = "", *, id: str = ID, force: bool = False
-    ) -> subprocess.Popen[str]:
-        script = CHILD.format(before=before, force=force)
-        command = [sys.executable, "-c", script, id]
-        pipe = subprocess.PIPE
-        self.children.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True))
+    def start(self, before: str = "", *, id: str = ID, force: bool = False) -> Piped:
+        self.children.append(Piped("-c", CHILD.format(before=before, force=force), id))
         return self.children[-1]
 
     def run_killed(self, before: str, *, force: bool = False) -> None:
-        child = self.start(before, force=force)
-        child.communicate()
-        assert child.returncode == -signal.SIGKILL
+        assert self.start(before, force=force).finish() == -signal.SIGKILL
 
     def installed(self) -> list[str]:
         return list(self.root.installed())
@@ -196,8 +188,7 @@ def machine(origin: Origin, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
     machine = Machine(load_config())
     yield machine
     for child in machine.children:
-        with child:  # closes its pipes and waits
-            child.kill()
+        child.kill()
 
 
 @pytest.fixture(scope="module")
@@ -231,21 +222,20 @@ def write_source(folder: Path, timeouts: list[int]) -> Path:
     return path
 
 
-def wait_for_size(path: Path, size: int, child: subprocess.Popen[str]) -> None:
+def wait_for_size(path: Path, size: int, child: Piped) -> None:
     while not path.exists() or path.stat().st_size < size:
-        assert child.poll() is None, "the child has ended"
+        assert child.returncode is None, "the child has ended"
         time.sleep(0.005)
 
 
-def kill(child: subprocess.Popen[str]) -> None:
+def kill(child: Piped) -> None:
     child.kill()
-    child.communicate()
+    child.finish()
 
 
-def go_on(child: subprocess.Popen[str]) -> int:
+def go_on(child: Piped) -> int:
     """Let a child that has paused, or has never paused, run to its end."""
-    child.communicate("\n")
-    return child.returncode
+    return child.finish("\n")
 
 
 # --- killed -------------------------------------------------------------------------------------
@@ -408,7 +398,6 @@ def test_two_processes_get_the_same_id_and_one_downloads(
     first = machine.start()
     assert stall.reached.wait(60)
     second = machine.start(TELL_AT_LOCK)
-    assert second.stdout
     assert second.stdout.readline() == "at the lock\n"
     stall.release.set()
     assert (go_on(first), go_on(second)) == (0, 0)
@@ -446,7 +435,6 @@ def test_another_process_does_it_all_meanwhile_where_locks_do_not_work(
     machine: Machine, undisturbed: dict
 ) -> None:
     slow = machine.start(WITHOUT_LOCK + PAUSE_BEFORE_STAGING)
-    assert slow.stdout
     assert "staging" in slow.stdout.readline()
     dataset = install_dataset(ID, machine.config).path
     inode = dataset.stat().st_ino
@@ -460,7 +448,6 @@ def test_two_stagings_at_once_where_locks_do_not_work(machine: Machine, undistur
     children = []
     for _ in range(2):
         child = machine.start(WITHOUT_LOCK + PAUSE_IN_STAGING)
-        assert child.stdout
         assert "staging" in child.stdout.readline()
         children.append(child)
     assert [go_on(child) for child in children] == [0, 0]
@@ -470,7 +457,6 @@ def test_two_stagings_at_once_where_locks_do_not_work(machine: Machine, undistur
 
 def test_lock_held_by_another_process_is_an_error_after_the_timeout(machine: Machine) -> None:
     holder = machine.start(HOLD_LOCK)
-    assert holder.stdout
     assert holder.stdout.readline() == "locked\n"
     with pytest.raises(LockedError) as caught:
         install_dataset(ID, replace(machine.config, lock_timeout=0.05))
@@ -484,7 +470,6 @@ def test_lock_held_by_another_process_is_an_error_after_the_timeout(machine: Mac
 
 def test_lock_of_a_killed_process_is_free(machine: Machine) -> None:
     holder = machine.start(HOLD_LOCK)
-    assert holder.stdout
     assert holder.stdout.readline() == "locked\n"
     kill(holder)
     install_dataset(ID, replace(machine.config, lock_timeout=5.0))

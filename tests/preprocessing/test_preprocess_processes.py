@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -24,7 +22,7 @@ from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.dataset import open_dataset
 from tests.support.forked import Forked
-from tests.support.interpreters import preloaded
+from tests.support.interpreters import Piped, preloaded
 
 FUNCTIONS = """
 import os, signal
@@ -85,15 +83,12 @@ def out(config: Config) -> Path:
 
 
 @pytest.fixture
-def holder(out: Path) -> Iterator[subprocess.Popen[str]]:
+def holder(out: Path) -> Iterator[Piped]:
     """Another process that works on that folder."""
-    command = [sys.executable, "-c", HOLD_LOCK, str(out)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as child:
-        assert child.stdout
-        assert child.stdout.readline() == "locked\n"
-        yield child
-        child.kill()
+    child = Piped("-c", HOLD_LOCK, str(out))
+    assert child.stdout.readline() == "locked\n"
+    yield child
+    child.kill()
 
 
 def forked(here: Path, arguments: list[str], **environment: str) -> Forked:
@@ -128,7 +123,7 @@ def test_a_held_lock_ends_the_command_after_the_time_limit_and_it_says_that_it_w
     door: str,
     here: Path,
     out: Path,
-    holder: subprocess.Popen[str],
+    holder: Piped,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("RLDS_LOCK_TIMEOUT", "1.5")
@@ -143,20 +138,20 @@ def test_a_held_lock_ends_the_command_after_the_time_limit_and_it_says_that_it_w
 
 
 def test_a_lock_that_is_let_go_lets_the_command_work(
-    door: str, here: Path, out: Path, holder: subprocess.Popen[str]
+    door: str, here: Path, out: Path, holder: Piped
 ) -> None:
     child = forked(here, command(door), RLDS_LOCK_TIMEOUT="90")
     assert child.error_line().startswith("waiting for another process")
-    holder.communicate("\n")
+    holder.finish("\n")
     assert child.finish()[0] == 0
     assert_whole(out, door)
 
 
 def test_the_lock_of_a_killed_process_is_free(
-    door: str, here: Path, out: Path, holder: subprocess.Popen[str]
+    door: str, here: Path, out: Path, holder: Piped
 ) -> None:
     holder.kill()
-    holder.communicate()
+    holder.finish()
     assert forked(here, command(door), RLDS_LOCK_TIMEOUT="5").finish()[0] == 0
     assert_whole(out, door)
 
@@ -166,7 +161,7 @@ def test_every_process_and_spelling_of_a_destination_has_the_same_lock(
     here: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    holder: subprocess.Popen[str],
+    holder: Piped,
     config: Config,
 ) -> None:
     """Also one that has another folder for temporary files, or comes by a link."""
@@ -183,7 +178,7 @@ def test_a_python_user_who_waits_is_told_in_the_log(
     door: str,
     here: Path,
     out: Path,
-    holder: subprocess.Popen[str],
+    holder: Piped,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("RLDS_LOCK_TIMEOUT", "1.2")

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, chdir
+from contextlib import ExitStack, chdir, suppress
 from multiprocessing import forkserver, popen_forkserver, spawn
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -101,6 +101,36 @@ def fork(
     process.setting = Setting(streams, os.environ if environment is None else environment)
     process.start()
     return process
+
+
+class Piped:
+    """A Python in a fork of the server, which reads from a pipe and writes into another."""
+
+    def __init__(self, *arguments: str) -> None:
+        (theirs, ours), (output, written) = os.pipe(), os.pipe()
+        self._process = fork(*arguments, streams=[theirs, written, 2])
+        os.close(theirs)
+        os.close(written)
+        self._input, self.stdout = open(ours, "w"), open(output)  # noqa: SIM115
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code; None while it runs."""
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+
+    def finish(self, text: str = "") -> int:
+        """Give it a text to read, wait for its end, and return its exit code."""
+        with suppress(BrokenPipeError), self._input:
+            self._input.write(text)
+        with self.stdout:
+            self.stdout.read()
+        self._process.join(_SECONDS)
+        assert self.returncode is not None
+        return self.returncode
 
 
 class PreloadedPopen(popen_forkserver.Popen):
