@@ -85,10 +85,9 @@ def out(config: Config) -> Path:
 @pytest.fixture
 def holder(out: Path) -> Iterator[Piped]:
     """Another process that works on that folder."""
-    child = Piped("-c", HOLD_LOCK, str(out))
-    assert child.stdout.readline() == "locked\n"
-    yield child
-    child.kill()
+    with Piped("-c", HOLD_LOCK, str(out)) as child:
+        assert child.stdout.readline() == "locked\n"
+        yield child
 
 
 def forked(here: Path, arguments: list[str], **environment: str) -> Forked:

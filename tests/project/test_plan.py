@@ -219,7 +219,7 @@ def test_two_inputs_that_give_one_out_are_refused(
     with refused(UsageError, argument="name", id="derived/x"):
         plan_preprocess(PreprocessStep("demo/*", f"{module}:first", "x"))
     write_steps(here, step(module, "demo/iris", "x"), step(module, "*human", "x"))
-    with refused(UsageError, argument="out", id="derived/x"):
+    with refused(UsageError, argument="name", id="derived/x"):
         plan_preprocess()
 
 

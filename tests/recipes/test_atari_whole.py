@@ -118,19 +118,3 @@ def test_what_fits_has_complete_checkpoints_alone(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
         placed(Folder(tmp_path, ID), None)
     assert "--checkpoints 11:40." in str(caught.value.advice)
-
-
-def test_a_part_of_an_installed_run_is_refused_as_its_source(
-    config: Config, tmp_path: Path, capsys: Capture
-) -> None:
-    run = record(tmp_path / "run", invented([395]), 8)
-    assert main(["download", ID, "--source", str(run.folder)]) == 0
-    part = Path(shutil.copytree(run.folder, tmp_path / "part"))
-    for file in part.glob("*_ckpt.30.gz"):
-        file.unlink()
-    for more in ([], ["--force"]):
-        assert main(["download", ID, "--source", str(part), *more]) == 4
-        assert "does not have 30 of the checkpoints" in capsys.readouterr().err
-    with refused(SourceError, id="atari_dqn/Pong/5"):
-        ExperienceReplay(ID, source=str(part))
-    assert len(ExperienceReplay(ID, source=str(run.folder))) == 394

@@ -118,6 +118,14 @@ class Piped:
         """The exit code; None while it runs."""
         return self._process.exitcode
 
+    def __enter__(self) -> Piped:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+        self._input.close()
+        self.stdout.close()
+
     def kill(self) -> None:
         """End it at once."""
         self._process.kill()
