@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Collection
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from datasets_cli import ExperienceReplay
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import SourceError
@@ -21,7 +19,6 @@ from datasets_cli.store.dataset import open_dataset
 from tests.recipes.test_atari import assert_same, invented
 from tests.support.atari_files import expected, record
 from tests.support.origin import Fault, Origin
-from tests.support.refusals import refused
 
 ID = "atari_dqn/Pong/5"
 RUN = "dqn/Pong/5/replay_logs/"
