@@ -167,7 +167,7 @@ def atari(run: Run) -> Iterator[Row | str]:
     for game in ("pong", "seaquest")[: run.pick(2, 1)]:
         rows, folder = ring_rows(game), run.folder / game
         folder.mkdir()
-        num_rows = write_log(folder, rows, -(-run.pick(100_000, 10_000) // len(rows["action"])))
+        num_rows = write_log(folder, rows, -(-run.pick(100_000, 20_000) // len(rows["action"])))
         found = measure.fresh("convert", "convert_atari", folder)
         least = measure.fresh("convert", "unavoidable", folder)
         rates = {
@@ -237,18 +237,10 @@ def deflated(data: bytes) -> bytes:
 def convert_atari(folder: str) -> Result:
     """Install the log in this process, on one core."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    import datasets_cli.sources.http
-    import datasets_cli.store.layouts.compact_writer  # noqa: F401
-    from datasets_cli.catalogue.names import resolve
-    from datasets_cli.config import load_config
-    from datasets_cli.install.installation import install_dataset
-    from datasets_cli.install.options import InstallOptions
-    from datasets_cli.store.cache_root import CacheRoot
-
+    for module in ("install.installation", "store.layouts.compact_writer", "verbs.download"):
+        importlib.import_module(f"datasets_cli.{module}")
     root = Path(folder).with_suffix(".root")
-    resolve(PONG, CacheRoot(root))  # imports the recipes
-    options = InstallOptions(source=folder)
-    return measure.timed(lambda: install_dataset(PONG, load_config(root=str(root)), options))
+    return measure.timed(lambda: install_checkpoints(Path(folder), root, 0, "0:1"))
 
 
 def unavoidable(folder: str) -> dict[str, float]:
@@ -326,11 +318,12 @@ def write_logs(folder: Path, num_frames: int) -> None:
         write_repeated(folder / f"add_count_ckpt.{number}.gz", count, (), 1)
 
 
-def install_checkpoints(folder: Path, root: Path, num_workers: int) -> None:
+def install_checkpoints(folder: Path, root: Path, num_workers: int, which: str = "0:4") -> None:
     import datasets_cli
+    from datasets_cli.core.progress import silent
 
-    options: Any = {"options": {"checkpoints": "0:4"}, "num_workers": num_workers, "force": True}
-    datasets_cli.download(PONG, source=folder, root=root, **options)
+    options: Any = {"options": {"checkpoints": which}, "num_workers": num_workers, "force": True}
+    datasets_cli.download(PONG, source=folder, root=root, progress=silent, **options)
 
 
 def digest_of(root: Path) -> str:

@@ -474,7 +474,7 @@ class _Table:
             self._path.write_text(json.dumps(self._document, indent=1) + "\n", encoding="utf-8")
 
 
-WIDTHS = (34, 18, 22, 20, 26, 20, 5, 7)
+WIDTHS = (34, 19, 26, 18, 21, 18, 5, 7)
 HEADING = ("case", "load", "ours", "mean (p99)", "beside", "mean (p99)", "unit", "times better")
 
 

@@ -64,9 +64,9 @@ def ours(folder: str, function: str, num_workers: str, num_rows: str) -> dict[st
     replay = ExperienceReplay(f"d4rl/{NAME}", root=Path(folder) / "ours", download=False)
     # Parts of the same size for one worker and two; the default of a vectorised function.
     size: Any = {"num_frames": int(num_rows), "chunksize": 2000 if function == "slow" else None}
-    workers = None if num_workers == "default" else int(num_workers)
+    size["num_workers"] = None if num_workers == "default" else int(num_workers)
     dest = Path(folder) / "out"
-    return measure.timed(lambda: replay.preprocess(globals()[function], workers, dest=dest, **size))
+    return measure.timed(lambda: replay.preprocess(globals()[function], dest=dest, **size))
 
 
 def torchrls(folder: str) -> dict[str, float]:
