@@ -174,7 +174,7 @@ class Data:
 
 
 @cache
-def data_of(folder: Path, num_rows: int, leaves: int = 11) -> Data:
+def data_of(folder: Path, num_rows: int, leaves: int) -> Data:
     """Write rows in both layouts; they are read again by later cases."""
     rows, root = measure.mujoco_like(num_rows, infos=leaves == 17), folder / f"{num_rows}x{leaves}"
     for layout in LAYOUTS:
@@ -184,7 +184,7 @@ def data_of(folder: Path, num_rows: int, leaves: int = 11) -> Data:
 
 def million(run: Run) -> Data:
     """Return the dataset that most cases draw from."""
-    return data_of(run.folder, 1_000_000)
+    return data_of(run.folder, 1_000_000, 11)
 
 
 def ours(data: Data, draw: Draw) -> Calls:

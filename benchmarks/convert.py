@@ -335,7 +335,7 @@ def digest_of(root: Path) -> str:
     return found.hexdigest()
 
 
-def zlib_seconds(count: int, parts: int = 400) -> float:
+def zlib_seconds(count: int, parts: int = 150) -> float:
     """Return the seconds that some processes take for all parts, once all of them have started."""
     command = [sys.executable, "-c", ZLIB, str(parts // count)]
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

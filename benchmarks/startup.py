@@ -50,7 +50,7 @@ COMMANDS: dict[str, tuple[list[str], str]] = {  # with what each is compared to
 def start(run: Run) -> Iterator[Row | str]:
     """Commands and imports, with one dataset of 300 rows installed."""
     root = run.folder / "root"
-    on_a_terminal([RLDS, "download", "demo/door-human"], environment_of(run.folder, root))
+    on_a_terminal([RLDS, "download", "demo/door-human"], environment_of(root))
     commands = {
         name: command for name, (command, _) in COMMANDS.items() if shutil.which(command[0])
     }
@@ -65,9 +65,9 @@ def start(run: Run) -> Iterator[Row | str]:
                 yield Row(f"start, {kind}", name, figure, peer, theirs, "s")
 
 
-def environment_of(folder: Path, root: Path) -> dict[str, str]:
+def environment_of(root: Path) -> dict[str, str]:
     """Return the variables of a process: byte code is written, and the cache root is this run's."""
-    environment = {**os.environ, "PYTHONPYCACHEPREFIX": f"{folder}/pyc", "COLUMNS": "100"}
+    environment = {**os.environ, "COLUMNS": "100"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     return environment | {"RLDS_HOME": str(root)}
 
@@ -77,7 +77,7 @@ def in_turn_on_a_terminal(
 ) -> dict[str, tuple[Figure, Figure]]:
     """Return the medians of commands in turn: seconds that pass, and seconds of a core."""
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
-    environment = environment_of(run.folder, root)
+    environment = environment_of(root)
     for number in range(run.pick(15, 2) + 1):
         for name, command in commands.items():
             seconds = on_a_terminal(command, environment)
