@@ -53,7 +53,7 @@ def d4rl(run: Run) -> Iterator[Row | str]:
     for name in [*FILES][: run.pick(2, 1)]:
         folder = run.folder / name
         folder.mkdir()
-        make_d4rl(folder, name, run.pick(1_000_000, 300_000))
+        make_d4rl(folder, name, run.pick(1_000_000, 200_000))
         results: dict[str, list[Result]] = {label: [] for label in converters}
         for _ in range(run.pick(5, 1)):
             for label, step in converters.items():
@@ -396,7 +396,7 @@ def save(arrays: Rows, folder: Path) -> None:
         hashlib.sha256(array.data).hexdigest()
 
 
-CASES = {"d4rl": d4rl, "atari": atari, "workers": workers, "writer": writer}
+CASES = {"d4rl": d4rl, "writer": writer, "atari": atari, "workers": workers}
 STEPS = {
     each.__name__: each
     for each in (read_bare, convert_ours, convert_torchrl, convert_atari, unavoidable)

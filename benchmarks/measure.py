@@ -39,7 +39,7 @@ NAMES = (
     *("batches", "startup", "convert", "layouts", "collectors"),
     *("device", "page", "exchange", "preprocess"),
 )
-QUICK_SECONDS, LONGEST = 170, {"batches": 75}  # of all benchmarks, of one
+QUICK_SECONDS, LONGEST = 170, {"batches": 70}  # of all benchmarks, of one
 LIBRARIES = ("torch", "numpy", "torchrl", "cpprb", "flashbax", "jax", "minari", "gymnasium")
 LEAST_FOR_P99 = 100
 UNITS = {"µs": 1e6, "ms": 1e3, "s": 1.0}
@@ -506,7 +506,7 @@ def run_all(names: Sequence[str], is_quick: bool) -> int:
         command = [sys.executable, "-m", f"benchmarks.{name}", "--no-heading", "--json", str(path)]
         left = None
         if is_quick:
-            left = min(end - time.monotonic(), LONGEST.get(name, 25))
+            left = min(end - time.monotonic(), LONGEST.get(name, 22))
         if left is not None and left < 1:
             print(f"left out: {name}, whose turn did not come within {QUICK_SECONDS} s")
             continue

@@ -78,7 +78,7 @@ def in_turn_on_a_terminal(
     """Return the medians of commands in turn: seconds that pass, and seconds of a core."""
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
     environment = environment_of(root)
-    for number in range(run.pick(15, 2) + 1):
+    for number in range(run.pick(15, 1) + 1):
         for name, command in commands.items():
             seconds = on_a_terminal(command, environment)
             times[name] += [seconds] if number else []  # the first warms up
