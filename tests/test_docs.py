@@ -19,7 +19,7 @@ import datasets_cli
 from benchmarks import measure
 from datasets_cli import HindsightStrategy, errors
 from datasets_cli.audit.own_rules import GROUP
-from datasets_cli.catalogue import entries as registry
+from datasets_cli.catalogue import entries
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
 from datasets_cli.install.installation import install_dataset
@@ -86,7 +86,7 @@ def test_the_recipe_of_the_guide_installs(
     np.savez(tmp_path / "easy-v1.npz", **columns, term=np.zeros(5, bool), last=ends)
     package = importlib.import_module("datasets_cli.recipes")
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
-    registry.families.cache_clear()
+    entries.families.cache_clear()
     try:
         install_dataset(
             "lunar/easy-v1", config, InstallOptions(source=str(tmp_path), accept_any=True)
@@ -103,7 +103,7 @@ def test_the_recipe_of_the_guide_installs(
         ).path
         assert folder.name == "easy-v1~windy"
     finally:
-        registry.families.cache_clear()
+        entries.families.cache_clear()
 
 
 def test_pages_name_what_datasets_cli_has() -> None:

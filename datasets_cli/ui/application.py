@@ -75,6 +75,28 @@ from datasets_cli.verbs.trajectories import ListedTrajectories, TrajectoriesCall
 
 STATUS = {UnknownDataset: 404, DatasetNotInstalled: 404, UsageError: 400, IntegrityError: 409}
 """The HTTP status of each error; any other is 409, because the disk may change."""
+SIZES = ("1MB", "10MB", "100MB", "1GB", "10GB")
+ORDERS = [name for name in FIELDS if name != "family"]
+DATASETS = 50
+"""Of the catalogue, on one page."""
+ARRAYS = """from datasets_cli import ExperienceReplay
+
+arrays = ExperienceReplay("{}").to_numpy(rows=range(100))"""
+"""The third way to load a dataset, after the two on its card."""
+FIRST_COLUMNS = 8
+SHOWN_NUMBERS = 4
+"""Of a row of a column in the table of first rows: the first three and the last."""
+PART = 100
+MOST_PART = 500
+QUICK_ROWS = 1 << 20
+"""Maximum rows of a dataset whose returns are computed for each request, if not cached."""
+FIRST_POINTS = 1_000
+SHOWN_COLUMNS = 8
+ENDS = ([*TERMINATED], [*TRUNCATED])
+READ_NUMBERS = 64
+"""Maximum numbers of a row that a step shows; larger rows show dtype and shape."""
+STEPS = 50
+STEP_BYTES = 1 << 20
 
 
 def application(page: LocalPage) -> Starlette:
@@ -125,14 +147,6 @@ def show_activity(request: Request) -> Response:
 def activity_data(request: Request) -> Response:
     """Return the list ``activity`` of ``rlds du --json``."""
     return json_response(activity_in(CacheRoot(page_of(request).config.root)))
-
-
-SIZES = ("1MB", "10MB", "100MB", "1GB", "10GB")
-ORDERS = [name for name in FIELDS if name != "family"]
-
-
-DATASETS = 50
-"""Of the catalogue, on one page."""
 
 
 def catalogue(request: Request) -> Response:
@@ -206,15 +220,7 @@ def _drawings(page: LocalPage, *ids: str) -> Iterator[Drawing | str]:
     yield from drawings_of(page, ("returns", "lengths", "ends"), *ids)
 
 
-ARRAYS = """from datasets_cli import ExperienceReplay
-
-arrays = ExperienceReplay("{}").to_numpy(rows=range(100))"""
-"""The third way to load a dataset, after the two on its card."""
-
 Place = tuple[int, int, int]
-FIRST_COLUMNS = 8
-SHOWN_NUMBERS = 4
-"""Of a row of a column in the table of first rows: the first three and the last."""
 
 
 def dataset(request: Request) -> Response:
@@ -316,12 +322,6 @@ def _sections(
     yield heading, [*below, Code("python", ARRAYS.format(info.id))]
 
 
-PART = 100
-MOST_PART = 500
-QUICK_ROWS = 1 << 20
-"""Maximum rows of a dataset whose returns are computed for each request, if not cached."""
-
-
 def trajectories(request: Request) -> Response:
     """Show trajectories in an order; the address has all of the table's state."""
     page, rows, names = page_of(request), *_requested_part(request)
@@ -356,15 +356,6 @@ def _requested_part(request: Request) -> tuple[ListedTrajectories, list[str]]:
         sort=request.query_params.get("sort", "number"),
     )
     return list_part(page, dataset, call)
-
-
-FIRST_POINTS = 1_000
-SHOWN_COLUMNS = 8
-ENDS = ([*TERMINATED], [*TRUNCATED])
-READ_NUMBERS = 64
-"""Maximum numbers of a row that a step shows; larger rows show dtype and shape."""
-STEPS = 50
-STEP_BYTES = 1 << 20
 
 
 def trajectory(request: Request) -> Response:

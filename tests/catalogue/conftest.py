@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from datasets_cli.catalogue import entries as registry
+from datasets_cli.catalogue import entries
 from datasets_cli.store.cache_root import CacheRoot
 
 
@@ -33,5 +33,5 @@ def user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
 
 def clear() -> None:
     """Look for recipes again."""
-    registry.families.cache_clear()
-    registry.load_recipe.cache_clear()
+    entries.families.cache_clear()
+    entries.load_recipe.cache_clear()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from datasets_cli.catalogue import entries as registry
+from datasets_cli.catalogue import entries
 from datasets_cli.catalogue.entries import all_entries
 from datasets_cli.catalogue.names import resolve
 from datasets_cli.errors import RldsError, UsageError
@@ -28,7 +28,7 @@ def test_a_users_recipe_installs_like_any_other(user_folder: Path, config: Any) 
 def test_a_users_recipe_of_a_taken_name_is_refused(user_folder: Path) -> None:
     (user_folder / "d4rl.py").write_text(RECIPE.format(family="d4rl"))
     with refused(UsageError, found="d4rl"):
-        registry.families()
+        entries.families()
 
 
 @pytest.mark.parametrize(
@@ -40,12 +40,12 @@ def test_a_broken_recipe_is_named_and_hides_no_other(
     (user_folder / "mine.py").write_text(
         text.replace("{family}", "other").replace("{{", "{").replace("}}", "}")
     )
-    families = [recipe.family for recipe in registry.recipes()]
+    families = [recipe.family for recipe in entries.recipes()]
     assert {"d4rl", "minari"} <= set(families)
     assert "mine" not in families
     assert "mine" in caplog.text
     with pytest.raises(RldsError, match="recipe mine"):
-        registry.load_recipe("mine")
+        entries.load_recipe("mine")
 
 
 def test_a_recipe_that_cannot_list_its_datasets_is_named_and_hides_no_other(

@@ -14,7 +14,7 @@ import pytest
 
 import datasets_cli
 from datasets_cli import ExperienceReplay
-from datasets_cli.catalogue import entries as registry
+from datasets_cli.catalogue import entries
 from datasets_cli.catalogue.entries import load_recipe
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
@@ -118,9 +118,9 @@ def test_another_version_of_recipe_or_rule_is_another_content(
     newer = replace(load_recipe("minari"), version=load_recipe("minari").version + 1)
     with monkeypatch.context() as patch:
         patch.setattr("datasets_cli.recipes.minari.RECIPE", newer)
-        registry.load_recipe.cache_clear()
+        entries.load_recipe.cache_clear()
         after = install(tmp_path / "after", ID, source=str(FILES))
-    registry.load_recipe.cache_clear()
+    entries.load_recipe.cache_clear()
     monkeypatch.setattr("datasets_cli.install.convert.SUCCESSOR_RULE_VERSION", 2)
     ruled = install(tmp_path / "ruled", ID, source=str(FILES))
     assert len({before.content, after.content, ruled.content}) == 3

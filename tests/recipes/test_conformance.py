@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from datasets_cli.catalogue import entries as registry
+from datasets_cli.catalogue import entries
 from datasets_cli.catalogue.entries import catalogue, load_recipe
 from datasets_cli.catalogue.names import resolve
 from datasets_cli.config import Config
@@ -64,11 +64,11 @@ def test_a_recipe_without_a_case_is_told_what_to_add(
     (tmp_path / "lunar.py").touch()
     package = importlib.import_module("datasets_cli.recipes")
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
-    registry.families.cache_clear()
+    entries.families.cache_clear()
     try:
-        assert "lunar" in registry.families()
+        assert "lunar" in entries.families()
     finally:
-        registry.families.cache_clear()
+        entries.families.cache_clear()
     with pytest.raises(AssertionError, match=r"recipe lunar has no case.*Add one to CASES"):
         case_of("lunar")
 

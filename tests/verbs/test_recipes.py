@@ -11,7 +11,7 @@ import pytest
 
 import datasets_cli
 import datasets_cli.recipes as recipes
-from datasets_cli.catalogue import entries as registry
+from datasets_cli.catalogue import entries
 from datasets_cli.cli.main import main
 from datasets_cli.config import config_folder
 from datasets_cli.errors import DiskFull, RldsError, SourceError, UnknownDataset, UsageError
@@ -27,11 +27,11 @@ Capture = pytest.CaptureFixture[str]
 def families_of_the_program(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Families are those of the program, whatever other tests put into folders."""
     monkeypatch.setattr(recipes, "__path__", recipes.__path__[:1])
-    registry.families.cache_clear()
-    registry.load_recipe.cache_clear()
+    entries.families.cache_clear()
+    entries.load_recipe.cache_clear()
     yield
-    registry.families.cache_clear()
-    registry.load_recipe.cache_clear()
+    entries.families.cache_clear()
+    entries.load_recipe.cache_clear()
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_one_of_a_users_folder_and_of_another_package_say_so(
         (tmp_path / f"{family}.py").write_text(TEMPLATE.format(family=family, path=""))
     (tmp_path / "broken.py").write_text("1 / 0")
     monkeypatch.setattr(recipes, "__path__", [*recipes.__path__, str(tmp_path)])
-    registry.families.cache_clear()
+    entries.families.cache_clear()
     info = datasets_cli.recipe_info("lander")
     assert (info.source, info.place) == ("file", str(tmp_path / "lander.py"))
     assert "ZeroDivisionError" in str(datasets_cli.recipe_info("broken").error)
