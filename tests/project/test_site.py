@@ -108,5 +108,5 @@ def test_every_public_name_is_on_a_page(site: Site) -> None:
 
 
 def test_a_link_to_code_leads_to_the_repository(site: Site) -> None:
-    page = (site.folder / "docs" / "examples.html").read_text(encoding="utf-8")
+    page = (site.folder / "docs" / "cookbook.html").read_text(encoding="utf-8")
     assert 'href="https://github.com/rlds-cli/rlds-cli/blob/main/examples/td3_bc.py"' in page
