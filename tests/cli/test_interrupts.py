@@ -47,6 +47,26 @@ def test_a_signal_while_modules_are_imported_has_its_code_and_no_traceback(
     assert (done.returncode, done.stdout, done.stderr) == (code, b"", b"")
 
 
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+def test_a_signal_in_a_callback_of_a_weak_reference_is_not_lost(number: int, code: int) -> None:
+    # Python ignores the exception there; the module system has such a callback for each import.
+    script = f"""
+import signal, time, weakref
+from datasets_cli.cli.parser.command import Interrupted, interruptible
+class Lock: pass
+lock = Lock()
+reference = weakref.ref(lock, lambda _: signal.raise_signal({int(number)}))
+try:
+    with interruptible():
+        del lock
+        time.sleep(60)
+except Interrupted as interrupted:
+    raise SystemExit(interrupted.code)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, b"", b"")
+
+
 @pytest.mark.parametrize("command", [["-m", "datasets_cli"], ["PATH/rlds"]], ids=str)
 def test_an_interrupt_while_the_package_is_imported_ends_without_a_traceback(
     command: list[str], tmp_path: Path

@@ -6,7 +6,9 @@ import inspect
 import re
 import shutil
 import signal
+import sys
 import textwrap
+import threading
 from collections import UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -37,12 +39,26 @@ class Interrupted(BaseException):
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Raise ``Interrupted`` for SIGINT and SIGTERM within the block."""
+    original = sys.unraisablehook
+
+    def repeat_interrupt(unraisable: sys.UnraisableHookArgs) -> None:
+        # Python drops an exception that arrives in a finalizer or in a callback of a weak
+        # reference, and each import has such callbacks. The signal then comes once more.
+        if isinstance(unraisable.exc_value, Interrupted):
+            number = unraisable.exc_value.code - 128
+            main_thread = threading.main_thread().ident
+            threading.Timer(_REPEAT_SECONDS, signal.pthread_kill, (main_thread, number)).start()
+        else:
+            original(unraisable)
+
     handlers = {
         number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)
     }
+    sys.unraisablehook = repeat_interrupt
     try:
         yield
     finally:
+        sys.unraisablehook = original
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
@@ -51,6 +67,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise Interrupted(number)
 
 
+_REPEAT_SECONDS = 0.05
 _NEGATIVE = re.compile(r"-[\d.]")
 MOST_COLUMNS = 100
 FEWEST_COLUMNS = 20
