@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -11,8 +10,6 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import WrongSize, argument
 from datasets_cli.replay.storages.dataset import DatasetStorage
-from datasets_cli.schema.bits import to_array
-from datasets_cli.schema.columns import Key
 from datasets_cli.schema.trajectories import ends_of, trajectory_of
 from datasets_cli.store.dataset import Dataset
 
@@ -22,9 +19,6 @@ MAX_TRAJECTORY_BYTES = 1 << 30
 
 The longest trajectory of an Atari run, half an hour of play, takes 0.4 GB.
 """
-
-Columns = Mapping[Key, np.ndarray]
-"""Columns of numbers, each ``[n, ...]``."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +46,6 @@ class RowChunk:
         """Return a copy of the rows, ``[n]``."""
         start, stop = self.start - self.first, self.stop - self.first
         return DatasetStorage(self.dataset).run(start, stop)
-
-    def numbers_in(self, batch: TensorDict) -> Columns:
-        """Return the columns of numbers of a batch of these rows."""
-        columns = self.dataset.manifest.columns
-        return {column.key: to_array(batch.get(column.key)) for column in columns}
 
     def by_trajectory(self) -> list[RowChunk]:
         """Return the chunk, cut at the ends of trajectories."""

@@ -37,7 +37,6 @@ from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.origin import existing_result, refuse_used
 from datasets_cli.preprocessing.pipeline import Mapped
 from datasets_cli.preprocessing.result import read_mark
-from datasets_cli.preprocessing.row_checks import notes_of
 from datasets_cli.preprocessing.run import PreprocessRun, RunFolder
 from datasets_cli.preprocessing.task import PreprocessTask, write_in_worker, write_rows
 from datasets_cli.schema.columns import DONE, TRUNCATED, Column
@@ -299,15 +298,14 @@ def commit(
     data = leaves if run.columns.layout == "ted" else folder.packed
     with disk_errors(data):
         written = _complete(run, folder, rows, leaves, data)
-    manifest = _manifest(run, folder, rows, written, id)
+    manifest = _manifest(run, rows, written, id)
     if trash is not None:
         make_folder(trash.parent)
     if not commit_folder(data, folder.dest, manifest, trash):
         refuse_used(folder.dest)
     shutil.rmtree(folder.path, ignore_errors=True)
-    dropped = [f"the function dropped {rows.dropped}"] if rows.dropped else []
-    for text in [*dropped, *manifest.metadata.get("notes", ())]:
-        progress(Note(f"{id}: {text}."))
+    if rows.dropped:
+        progress(Note(f"{id}: the function dropped {rows.dropped}."))
     return manifest
 
 
@@ -326,14 +324,10 @@ def _complete(
     return replace(written, files=files, texts=columns.texts)
 
 
-def _manifest(
-    run: PreprocessRun, folder: RunFolder, rows: RemainingRows, written: Written, id: str
-) -> Manifest:
+def _manifest(run: PreprocessRun, rows: RemainingRows, written: Written, id: str) -> Manifest:
     parent, origin = run.dataset.manifest, run.origin
     # The parent's notes describe its rows and fields, which a function may have changed.
     metadata = {name: known for name, known in parent.metadata.items() if name != "notes"}
-    if notes := notes_of([folder.mark(number) for number in range(len(run.bounds))]):
-        metadata["notes"] = notes
     return Manifest(
         id=id,
         **vars(written),

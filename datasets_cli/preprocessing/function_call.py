@@ -25,7 +25,6 @@ from datasets_cli.preprocessing.result import (
     number_rows,
     other_columns,
 )
-from datasets_cli.preprocessing.row_checks import InputRows, added_counts, nonfinite_counts
 from datasets_cli.replay.storages.collate import make_batch
 from datasets_cli.schema.columns import DONE, TERMINATED, TRUNCATED, Key, show_key
 from datasets_cli.schema.steps import flag_problem
@@ -41,30 +40,22 @@ class CallOptions:
     """The seed of a function and the rows that it gets together and returns."""
 
     # by_trajectory: the function gets each trajectory of a chunk separately.
-    # any_order: the function may return rows in another order.
     # is_numbered: the batch has the entry `_row`, for a function that drops rows.
 
     seed: int
     by_trajectory: bool = False
-    any_order: bool = False
     is_numbered: bool = False
 
 
 def checked_result(function: RowFunction, chunk: RowChunk, options: CallOptions) -> FunctionResult:
     """Call a function with a chunk and compare its result with the rows of the chunk."""
     batch = chunk.read()
-    sample = InputRows(chunk.numbers_in(batch))
+    done = batch.get(DONE, None)
+    ends = done.numpy().copy() if isinstance(done, torch.Tensor) and _is_flag(done) else None
     result = result_of(function, chunk, options, batch)
-    if not options.any_order:
-        sample.check_ends(result.rows, result.kept, chunk)
-        if result.kept is None and sample.may_be_moved(result.rows):
-            sample.check_order(chunk.numbers_in(chunk.read()), result.rows, chunk)
-    if not (counts := nonfinite_counts(result.rows)):
-        return result
-    before = chunk.numbers_in(chunk.read())
-    if result.kept is not None:
-        before = {key: values[result.kept] for key, values in before.items()}
-    return result._replace(nonfinite=added_counts(nonfinite_counts(before), counts))
+    if ends is not None:
+        _check_ends(ends, result, chunk)
+    return result
 
 
 def result_of(
@@ -187,6 +178,29 @@ def _refuse_other_columns(
             found=found,
             advice="A function that loops over all entries takes it out, rows = "
             f'batch.pop("{ROW}"), and puts rows[keep] into its result as "{ROW}".',
+        )
+
+
+def _is_flag(values: np.ndarray | torch.Tensor) -> bool:
+    return values.dtype in (np.bool_, torch.bool) and values.shape[1:] == (1,)
+
+
+def _check_ends(ends: np.ndarray, result: FunctionResult, chunk: RowChunk) -> None:
+    """Reject a result in which the last row of a trajectory is not done any more."""
+    # ends: `next.done` of the input, bool `[n, 1]`.
+    done = result.rows.get(DONE)
+    if done is None or not _is_flag(done):
+        return
+    places = np.arange(len(chunk)) if result.kept is None else np.flatnonzero(result.kept)
+    gone = places[ends[places, 0] & ~done[:, 0]]
+    if len(gone):
+        raise WrongRows(
+            f"The function must keep the ends of trajectories: of {chunk} it returned "
+            f"{len(gone)} with next.done false that had it true, first row {gone[0]} of these.",
+            key=DONE,
+            row=int(gone[0]),
+            advice="Return rows in the order of the input. Do not change next.done, because "
+            "next.terminated marks terminal ends; or drop the column.",
         )
 
 

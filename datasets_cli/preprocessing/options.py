@@ -12,9 +12,6 @@ from datasets_cli.install.options import LAYOUT, check_layout
 Per = Literal["chunk", "trajectory", "transition"]
 """The unit of a call: a chunk of whole trajectories, one trajectory, or any rows."""
 
-RowOrder = Literal["same", "any"]
-"""The order of the rows that a function returns: that of its input, or any."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkOptions:
@@ -29,8 +26,6 @@ class ChunkOptions:
             8 MiB of rows, at most 65,536. 0 calls the function once per row, with a TensorDict
             ``[]``, and stacks the results.
         num_chunks: maximum number of chunks, in place of ``chunksize``.
-        order: ``"any"`` lets the function reorder rows and move trajectory ends; both are
-            refused otherwise.
         layout: ``"ted"`` or ``"compact"``; by default that of the input.
     """
 
@@ -66,17 +61,17 @@ class ChunkOptions:
         default=None,
         metadata={"least": 1, "help": "Maximum number of chunks, instead of --chunksize."},
     )
-    order: RowOrder = field(
-        default="same",
-        metadata={
-            "help": "With any, let the function reorder transitions and move trajectory ends."
-        },
-    )
     layout: str | None = field(default=None, metadata={**LAYOUT, "default": "that of the dataset"})
 
     def __post_init__(self) -> None:
-        _check_choice("per", self.per, get_args(Per))
-        _check_choice("order", self.order, get_args(RowOrder))
+        if self.per not in get_args(Per):
+            expected = " or ".join(f'"{choice}"' for choice in get_args(Per))
+            raise UsageError(
+                f"{argument('per')} is {self.per!r}; expected {expected}.",
+                argument="per",
+                expected=get_args(Per),
+                found=self.per,
+            )
         if self.per == "trajectory" and self.chunksize == 0:
             raise UsageError(
                 f"{argument('per', 'trajectory')} passes whole trajectories to the function, and "
@@ -94,17 +89,6 @@ class ChunkOptions:
                 advice="Pass only one of them.",
             )
         check_numbers(self)
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        expected = " or ".join(f'"{choice}"' for choice in choices)
-        raise UsageError(
-            f"{argument(name)} is {value!r}; expected {expected}.",
-            argument=name,
-            expected=choices,
-            found=value,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

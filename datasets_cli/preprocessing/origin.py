@@ -69,8 +69,6 @@ def origin_of(
     # A run of fewer rows than a chunk is one call.
     chunksize = 0 if options.chunksize == 0 else rows_of_task(manifest, options, num_rows)
     arguments: dict[str, Any] = {"num_frames": num_rows, "chunksize": chunksize, "per": options.per}
-    if options.order != "same":
-        arguments["order"] = options.order
     parent: dict[str, Any] = {
         "id": manifest.id,
         "content": manifest.content,

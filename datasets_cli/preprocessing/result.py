@@ -21,7 +21,6 @@ from tensordict import TensorDict, is_leaf_nontensor, is_non_tensor
 
 from datasets_cli.errors import DamagedDataset, WrongRows
 from datasets_cli.preprocessing.chunk import RowChunk
-from datasets_cli.preprocessing.row_checks import Counts
 from datasets_cli.schema.bits import to_array
 from datasets_cli.schema.columns import Column, Key, show_key
 from datasets_cli.schema.texts import AnyColumn, TextColumn, any_column, is_text
@@ -36,11 +35,9 @@ class FunctionResult(NamedTuple):
 
     # rows: columns `[k, ...]`; text is an object array of str.
     # kept: which rows of the input they are, bool `[n]`; None for all.
-    # nonfinite: counts of NaN and infinite values that the input did not have.
 
     rows: dict[Key, np.ndarray]
     kept: np.ndarray | None
-    nonfinite: Counts | None = None
 
     @property
     def columns(self) -> dict[Key, AnyColumn]:

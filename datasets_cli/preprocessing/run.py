@@ -79,7 +79,7 @@ class PreprocessRun:
         """The seed of the function and the rows that it gets together and returns."""
         # A pipeline separates trajectories itself.
         is_alone = self.options.per == "trajectory" and not isinstance(self._mapped, Pipeline)
-        return CallOptions(self.options.seed, is_alone, self.options.order == "any")
+        return CallOptions(self.options.seed, is_alone)
 
     @property
     def num_trajectories(self) -> int:

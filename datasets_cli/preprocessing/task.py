@@ -22,7 +22,6 @@ from datasets_cli.preprocessing.result import (
     other_columns,
     write_mark,
 )
-from datasets_cli.preprocessing.row_checks import write_counts
 from datasets_cli.schema.columns import Key, row_data
 from datasets_cli.schema.texts import text_files
 from datasets_cli.sources.disk import disk_errors, flush
@@ -83,7 +82,6 @@ def write_rows(task: PreprocessTask, dataset: Dataset, first: int = 0) -> None:
             _write(task, result.rows)
             if columns.frames:
                 write_part(task.part, task.packed, columns.frames, result.rows, is_end)
-        write_counts(task.mark, result.nonfinite or {})
         write_mark(task.mark, result.kept)
 
 

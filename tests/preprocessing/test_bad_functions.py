@@ -96,6 +96,19 @@ def test_nan_is_a_value_and_leaves_the_other_statistics_right(
     assert statistics["reward"] == statistics["return"] == nothing  # JSON has no NaN
 
 
+def endless(batch: TensorDict) -> TensorDict:
+    batch["next", "done"][-1] = False
+    return batch
+
+
+@pytest.mark.parametrize("function", [endless, lambda batch: batch.flip(0)], ids=["end", "order"])
+def test_an_end_of_a_trajectory_that_vanishes_is_refused(
+    function: Any, replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    with refused(WrongRows, key=("next", "done"), row=298):
+        replay.preprocess(function, dest=tmp_path / "out", num_workers=0)
+
+
 def test_numbers_of_both_signs_at_the_ends_of_float64_are_compared(
     replay: ExperienceReplay, tmp_path: Path
 ) -> None:
