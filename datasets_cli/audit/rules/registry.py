@@ -1,6 +1,6 @@
 """All rules."""
 
-from datasets_cli.audit.rules import columns, duplicates, ends, lengths, rewards, statistics, time
+from datasets_cli.audit.rules import columns, duplicates, ends, lengths, rewards, time
 from datasets_cli.audit.rules.rule import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -10,5 +10,4 @@ RULES: tuple[Rule, ...] = (
     *duplicates.RULES,
     *time.RULES,
     *lengths.RULES,
-    *statistics.RULES,
 )

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 
 from datasets_cli.audit.rules.facts import Facts
-from datasets_cli.audit.rules.finding import SEVERITIES, Finding, Severity
+from datasets_cli.audit.rules.finding import Finding, Severity
 from datasets_cli.audit.rules.rows import AuditedRows
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.recipe import read_tsv
@@ -93,8 +93,7 @@ class Rule(JsonForm):
         name: words with hyphens.
         version: increased whenever the findings in the same rows may change.
         severity: the most severe of its findings: ``"wrong"``, ``"suspicious"`` or ``"note"``.
-        repair: ``"A"``: exact, from the file; ``"B"``: by a view; ``"C"``: report only, as for all
-            rules of users.
+        repair: ``"A"``: exact, from the file; ``"B"``: by a view; ``"C"``: report only.
         errata: the numbers of the errata that it detects.
         source: the first report of the defect.
         meaning: a sentence that is true of the reported rows.
@@ -118,11 +117,6 @@ class Rule(JsonForm):
     unit: str = "row"
     conclude: Callable[[Any, Rule], Finding | None] | None = None
     limit: str = ""
-
-    def __post_init__(self) -> None:
-        if self.severity not in SEVERITIES or self.unit not in ("row", "trajectory"):
-            given = f"severity={self.severity!r} and unit={self.unit!r}"
-            raise ValueError(f"{given}; expected {SEVERITIES} and ('row', 'trajectory')")
 
     def found(
         self,
@@ -178,8 +172,6 @@ class RowNumbers:
 
     def add(self, rows: np.ndarray) -> None:
         """Add numbers of rows, int64 ``[n]``, such as ``rows.numbers[mask]``."""
-        if rows.dtype.kind != "i":
-            raise TypeError(f"Numbers of rows are int64, such as rows.numbers[mask]: {rows.dtype}")
         room = max(0, MOST_ROWS - self.count)
         self.count += len(rows)
         if room and len(rows):
