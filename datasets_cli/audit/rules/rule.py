@@ -27,16 +27,9 @@ MOST_ROWS = 500_000
 
 @dataclass(frozen=True)
 class About:
-    """The description of a dataset that a rule gets before its rows.
+    """The description of a dataset that a rule gets before its rows."""
 
-    Args:
-        columns: the numeric columns, each with ``key``, ``dtype`` and ``shape`` of a row.
-        metadata: the publisher's metadata, from the manifest.
-        facts: facts about the environment, such as ``facts.terminates``.
-        is_shifted: whether the last step of a truncated trajectory has no row.
-        texts: the keys of text columns.
-        has_empty_text: whether some text is empty.
-    """
+    # is_shifted: whether the last step of a truncated trajectory has no row.
 
     columns: tuple[Column, ...]
     metadata: Mapping[str, Any]
@@ -87,22 +80,14 @@ class RuleState(Protocol):
 
 @dataclass(frozen=True)
 class Rule(JsonForm):
-    """A rule, which a paper can cite by its name and version.
+    """A rule, which a paper can cite by its name and version."""
 
-    Args:
-        name: words with hyphens.
-        version: increased whenever the findings in the same rows may change.
-        severity: the most severe of its findings: ``"wrong"``, ``"suspicious"`` or ``"note"``.
-        repair: ``"A"``: exact, from the file; ``"B"``: by a view; ``"C"``: report only.
-        errata: the numbers of the errata that it detects.
-        source: the first report of the defect.
-        meaning: a sentence that is true of the reported rows.
-        limit: a sentence on defects that it cannot detect, and why.
-        begin: returns a new state, or None if the rule does not apply to the dataset.
-        unit: the counted unit: ``"row"``, or ``"trajectory"``, by its first row.
-        conclude: returns the finding for the state after the last rows: ``rule.found(...)`` or
-            None. The default is the method ``conclude(rule)`` of the state.
-    """
+    # version: increased whenever the findings in the same rows may change.
+    # severity: of the most severe of its findings.
+    # repair: "A" exact, from the file; "B" by a view; "C" report only.
+    # errata: the numbers of the errata that it detects.
+    # begin: returns a new state, or None if the rule does not apply to the dataset.
+    # conclude: returns the finding of a state; None for the method of the state.
 
     JSON = "name version severity repair errata source meaning unit limit|null"
 
@@ -125,14 +110,8 @@ class Rule(JsonForm):
         severity: Severity | None = None,
         text: str | None = None,
     ) -> Finding | None:
-        """Return a finding about rows, or None without rows.
-
-        Args:
-            rows: the rows, or the first row of each trajectory.
-            measure: the measured numbers, as text.
-            severity: the severity of this finding, if it differs from the rule's.
-            text: a sentence that replaces the meaning of the rule.
-        """
+        """Return a finding about rows, or None without rows."""
+        # rows: or the first row of each trajectory. measure: the deciding numbers.
         if not rows.count:
             return None
         return Finding(
