@@ -24,6 +24,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: install ## run the main job end to end on data that ships with the package
 	$(BIN)/rlds demo
 
+# Where this is set, each worker and each process that a test starts would compile all it imports.
+test test-slow: export PYTHONDONTWRITEBYTECODE :=
+
 test: install ## run the tests, on two cores
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
