@@ -44,7 +44,7 @@ class Step(NamedTuple):
 
 
 class Lanes(Protocol):
-    """Environments side by side, as the loop of steps uses them."""
+    """The interface of environments that are stepped together."""
 
     num_lanes: int
 

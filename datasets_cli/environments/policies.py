@@ -93,8 +93,8 @@ class PolicyActor:
             return {(self._action_key,): returned.detach()}
         if not isinstance(returned, TensorDictBase):
             raise UsageError(
-                f"The policy returned {type(returned).__name__}; expected its TensorDict with "
-                f"{self._action_key!r} in it, or the action as a tensor.",
+                f"The policy returned {type(returned).__name__}; expected the TensorDict that it "
+                f"received, with {self._action_key!r} set, or the action as a tensor.",
                 argument="policy",
                 expected="a TensorDict or a tensor",
                 found=type(returned).__name__,

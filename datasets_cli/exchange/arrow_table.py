@@ -112,7 +112,7 @@ def batch_of(rows: Mapping[Key, np.ndarray], names: Mapping[str, Key], schema: p
             values = pa.array(rows[names[field.name]].reshape(-1), _inner(field.type))
         except UnicodeEncodeError as error:
             raise WrongRows(
-                f"{field.name} has a text that is not UTF-8. Arrow stores only UTF-8.",
+                f"{field.name} contains text that is not valid UTF-8. Arrow stores only UTF-8.",
                 key=names[field.name],
                 expected="UTF-8",
             ) from error

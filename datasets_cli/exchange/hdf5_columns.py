@@ -144,7 +144,7 @@ def as_bytes(key: Key, rows: np.ndarray) -> np.ndarray:
     encoded[:] = [text.encode(errors="surrogateescape") for text in rows.flat]
     if any(b"\0" in data for data in encoded):
         raise WrongRows(
-            f"{show_key(key)} has a text with a zero byte, which would end the text in HDF5.",
+            f"{show_key(key)} contains text with a zero byte, which would end the text in HDF5.",
             key=key,
             advice="Choose another format, or replace the text with preprocess().",
         )

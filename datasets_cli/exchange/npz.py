@@ -148,7 +148,7 @@ def _write_column(file: IO[bytes], dataset: DatasetArrays, key: Key, progress: P
 def _numpy_text(key: Key, rows: np.ndarray) -> np.ndarray:
     if any(text.endswith("\0") for text in rows.flat):
         raise WrongRows(
-            f"{show_key(key)} has a text with a zero at its end, which numpy would drop.",
+            f"{show_key(key)} contains text that ends with a zero, which numpy would drop.",
             key=key,
             advice="Choose another format, or replace the text with preprocess().",
         )
@@ -175,7 +175,7 @@ def _members(path: Path) -> dict[str, _Member]:
         infos = [info for info in archive.infolist() if info.filename.endswith(MEMBER)]
         check_limit("columns", len(infos), path.name)
         if len({info.filename for info in infos}) < len(infos):
-            raise zipfile.BadZipFile("two arrays have one name")
+            raise zipfile.BadZipFile("two arrays share a name")
         return {info.filename.removesuffix(MEMBER): _header(archive, info) for info in infos}
 
 

@@ -372,7 +372,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
                 path=path,
                 expected=self.family,
                 found=id,
-                advice="Open it by ExperienceReplay.",
+                advice="Open it with ExperienceReplay.",
             )
 
     @property

@@ -170,14 +170,14 @@ def _refuse_other_columns(
     if numbered.columns != result.columns:
         wrong, found, expected = first_difference(numbered.columns, result.columns)
         raise WrongRows(
-            f"The function must return the same columns where its batch has {ROW} too, the numbers "
-            f"of rows, as it drops some of {chunk}: {wrong} is {found} with it, and {expected} "
-            "without.",
+            f"The function drops some of {chunk}, so its batch also has the row numbers as {ROW}; "
+            f"it must return the same columns with and without them. {wrong} is {found} with "
+            f"them, and {expected} without.",
             key=wrong,
             expected=expected,
             found=found,
-            advice="A function that loops over all entries takes it out, rows = "
-            f'batch.pop("{ROW}"), and puts rows[keep] into its result as "{ROW}".',
+            advice=f"In a function that loops over all entries, remove them first, rows = "
+            f'batch.pop("{ROW}"), and return rows[keep] as "{ROW}".',
         )
 
 
@@ -195,8 +195,8 @@ def _check_ends(ends: np.ndarray, result: FunctionResult, chunk: RowChunk) -> No
     gone = places[ends[places, 0] & ~done[:, 0]]
     if len(gone):
         raise WrongRows(
-            f"The function must keep the ends of trajectories: of {chunk} it returned "
-            f"{len(gone)} with next.done false that had it true, first row {gone[0]} of these.",
+            f"The function must keep the ends of trajectories: of {chunk} it set next.done to "
+            f"false in {len(gone)} that ended a trajectory, first in row {gone[0]} of these.",
             key=DONE,
             row=int(gone[0]),
             advice="Return rows in the order of the input. Do not change next.done, because "

@@ -80,8 +80,8 @@ class RowByRow(partial[TensorDict]):
         except RuntimeError as error:
             reason = str(error).partition(". ")[0]
             raise WrongRows(
-                "The function must return the same columns, of one shape each, for every row, as "
-                f"{argument('chunksize', '0')} stacks them: {reason.rstrip('.')}.",
+                "The function must return the same columns with the same shapes for every row, "
+                f"because {argument('chunksize', '0')} stacks them: {reason.rstrip('.')}.",
                 argument="chunksize",
             ) from error
         return stacked
@@ -91,7 +91,7 @@ class RowByRow(partial[TensorDict]):
         result = super().__call__(row)
         if not isinstance(result, TensorDict):
             raise WrongRows(
-                "The function must return a TensorDict for each row, as "
+                "The function must return a TensorDict for each row, because "
                 f"{argument('chunksize', '0')} passes one at a time, but returned "
                 f"{type(result).__name__} for row {number} of these.",
                 argument="chunksize",

@@ -160,7 +160,7 @@ def _kind_of(column: AnyColumn | None) -> str:
 def other_columns(
     found: dict[Key, AnyColumn], expected: dict[Key, AnyColumn], chunk: RowChunk
 ) -> WrongRows:
-    """Return the error of a result whose columns differ from the first rows."""
+    """Return the error for a result whose columns differ from those of the first rows."""
     wrong, here, before = first_difference(found, expected)
     return WrongRows(
         f"The function must return the same columns everywhere: for {chunk}, {wrong} "
@@ -226,10 +226,10 @@ def number_rows(batch: TensorDict, chunk: RowChunk) -> None:
     """Add ``_row`` int64 ``[n]`` to the batch of a chunk."""
     if batch.get(ROW, None) is not None:
         raise WrongRows(
-            f"The function must return one row for each of {chunk}: dropped rows are known by the "
-            f"entry {ROW}, which is a column of this dataset.",
+            f"The function must return one row for each of {chunk}: dropped rows are found by the "
+            f"entry {ROW}, but this dataset has a column of that name.",
             key=ROW_KEY,
-            advice="Rename the column first, by a function that drops nothing.",
+            advice="Rename the column first, with a function that drops nothing.",
         )
     batch[ROW] = torch.arange(chunk.start, chunk.stop)
 
@@ -243,14 +243,14 @@ def kept_rows(result: TensorDict, chunk: RowChunk) -> np.ndarray | None:
         if len(result) == len(chunk):
             return None
         raise WrongRows(
-            f"The function must return {ROW} where it drops rows: it returned {len(result)} of "
-            f"{chunk}, and as {ROW} {problem}; expected int64 [{len(result)}], numbers from "
-            f"{chunk.start} to {chunk.stop - 1}.",
+            f"A function that drops rows must return {ROW}, the numbers of the others: it returned "
+            f"{len(result)} of {chunk}, and as {ROW} {problem}; expected int64 [{len(result)}], "
+            f"numbers from {chunk.start} to {chunk.stop - 1}.",
             key=ROW_KEY,
             expected=f"int64 [{len(result)}]",
             found=problem,
-            advice="An index keeps it, as in batch[keep]; a function that selects entries, or "
-            f'makes a TensorDict, passes it on: batch.select("action", "{ROW}").',
+            advice="batch[keep] keeps it; a function that selects entries or builds a TensorDict "
+            f'must pass it on: batch.select("action", "{ROW}").',
         )
     # Numbers count from the first row of the run, places from the first row of this call.
     places = numbers.cpu().numpy() - chunk.start
@@ -259,7 +259,7 @@ def kept_rows(result: TensorDict, chunk: RowChunk) -> np.ndarray | None:
         before, after = (places[wrong[0] : wrong[0] + 2] + chunk.start).tolist()
         raise WrongRows(
             f"The function must return rows in their order, each at most once: of {chunk} it "
-            f"returned row {before} and after it row {after}.",
+            f"returned row {after} after row {before}.",
             key=ROW_KEY,
             row=after,
             advice="Choose rows by a mask, such as batch[keep].",

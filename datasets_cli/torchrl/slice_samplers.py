@@ -1,4 +1,4 @@
-"""TorchRL's samplers of slices, and its stacks of frames."""
+"""TorchRL's slice samplers and frame stacking."""
 
 from __future__ import annotations
 
@@ -225,13 +225,13 @@ class SliceSampler(Slices):
 
     @property
     def end_key(self) -> NestedKey | None:
-        """The column of flags that end trajectories; ``("next", "done")`` by default."""
+        """The flag that ends trajectories; ``("next", "done")`` by default."""
         ends = self._keys.ends or (("next", "done"),)
         return None if len(ends) > 1 else nested_key(ends[0])
 
     @property
     def end_keys(self) -> tuple[NestedKey, ...] | None:
-        """The columns of flags that end trajectories, if the argument names several."""
+        """The flags that end trajectories, if there are several; otherwise None."""
         ends = self._keys.ends
         return tuple(map(nested_key, ends)) if len(ends) > 1 else None
 

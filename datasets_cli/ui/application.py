@@ -5,7 +5,7 @@
     /d/{id}/trajectories[/{k}]
     /compare?a=&b=   /activity   /static/{file}
 
-An id stands in an address unchanged, with its slashes. What follows it ends the address, and the
+Ids appear in addresses unescaped, with their slashes. What follows it ends the address, and the
 longer address wins: /d/a/b/trajectories are the trajectories of a/b. Nothing else of an address is
 ever part of a path on the disk.
 """

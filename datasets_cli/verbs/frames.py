@@ -83,7 +83,7 @@ def _picture(frame: np.ndarray) -> np.ndarray:
 
 
 def _of_states(dataset: DatasetArrays, rows: range, small: list[str]) -> Pictures:
-    """Return the pictures that the environment of a dataset renders for the states of rows."""
+    """Return pictures of the recorded states of ``rows``, rendered by the environment."""
     manifest = dataset.manifest
     known = {column.key for column in manifest.columns if column.key[0] != "next"}
     above = [key[:-1] for key in sorted(known) if key[-1] == "qpos"]

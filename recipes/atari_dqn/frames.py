@@ -33,7 +33,7 @@ def frames_of(steps: Steps) -> LogFrames:
 
 
 def read_frames(part: LogFrames) -> Generator[Block, None, None]:
-    """Yield the frames of a log by slot, each stretch of steps separately."""
+    """Yield the frames of a log in slot order, one block for each run of consecutive steps."""
     firsts, stops, _ = part.stretches.T
     start = 0
     for frames in read_rows(part.path, "uint8", (part.capacity, *FRAME)):

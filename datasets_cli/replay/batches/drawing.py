@@ -97,7 +97,7 @@ def check_generator(generator: torch.Generator | None, sampler: Sampler) -> None
         argument="generator",
         expected="cpu",
         found=str(generator.device),
-        advice="Pass a torch.Generator() of the CPU, or a seed; device= moves batches.",
+        advice="Pass a CPU generator, torch.Generator(), or a seed. Use device= to move batches.",
     )
 
 

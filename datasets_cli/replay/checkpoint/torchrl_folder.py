@@ -352,7 +352,7 @@ def _read(level: _Level) -> Rows:
         return _READERS[kind](level, meta)
     if not os.path.lexists(level.folder / CLASS_FOLDER):
         raise Unsupported(
-            f"{level.folder} contains a {kind}, which was not imported.",
+            f"{level.folder} contains a {kind}, which cannot be loaded.",
             path=level.folder,
             expected="a TensorDict, a tensorclass or plain values",
             found=kind,
@@ -508,7 +508,7 @@ def _read_class(level: _Level, meta: StateDict) -> TensorDictBase:
 
 
 def _has_shape(data: Rows, batch: tuple[int, ...]) -> bool:
-    """Return whether lists of lists have a shape."""
+    """Return whether nested lists have the shape ``batch``."""
     if not batch:
         return True
     is_list = isinstance(data, list) and len(data) == batch[0]

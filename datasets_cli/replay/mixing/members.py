@@ -116,7 +116,7 @@ class MixtureStorage(Storage):
 
     @property
     def lengths(self) -> Lengths:
-        """Rows of each member, int64 ``[M]``."""
+        """Number of rows of each member, int64 ``[M]``."""
         return self.bounds.diff()
 
     def __len__(self) -> int:

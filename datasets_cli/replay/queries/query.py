@@ -167,7 +167,7 @@ def _keys(
     if trajectory_key is not None:
         if not rows.has(key := key_of(trajectory_key)):
             raise UnknownKey(
-                f"Rows have no {show_key(key)} of trajectory numbers.",
+                f"The rows have no column {show_key(key)} with the numbers of trajectories.",
                 argument="trajectory_key",
                 key=key,
             )

@@ -132,7 +132,7 @@ class FeistelOrder:
         return items
 
     def _permuted(self, cells: ItemArray) -> ItemArray:
-        """Return the cells that the network maps cells to."""
+        """Apply the Feistel network to ``cells`` and return the resulting cells."""
         left, right = cells >> self._shift, cells & self._mask
         change = np.empty_like(left)  # steps work in place: memory takes half of their time
         for to_left, to_right in zip(self._to_left, self._to_right, strict=True):

@@ -6,8 +6,8 @@
          a   b      c   d           that is below 2, so go left: leaf c
 
 The tree is one array of float64, node n above nodes 2n and 2n + 1. A node is always computed from
-the two below it, so rounding errors never accumulate. ``SumTree`` is of numpy arrays, for the CPU,
-where an operation on a batch of 256 takes microseconds; other devices use ``RunningSums``.
+the two below it, so rounding errors never accumulate. ``SumTree`` uses numpy arrays on the CPU,
+where an operation on a batch of 256 takes microseconds. Other devices use ``RunningSums``.
 
 The leaves are the last ``width`` nodes: leaf i is node ``width + i``, and width is a power of 2. A
 level of w nodes is the nodes w to 2w - 1, and row n of ``pairs`` is the two nodes below node n.

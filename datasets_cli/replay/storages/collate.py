@@ -138,9 +138,9 @@ def stack_rows(items: list[Rows]) -> Rows:
             return stack(items)
     kinds = ", ".join(sorted({type(item).__name__ for item in items}))
     raise WrongRows(
-        f"Rows of type {kinds} cannot be stacked to a batch.",
+        f"Rows of type {kinds} cannot be stacked into a batch.",
         found=kinds,
-        advice="Pass the buffer a collate_fn, a function of a list of rows.",
+        advice="Pass collate_fn=, a function that turns a list of rows into a batch.",
     )
 
 

@@ -73,8 +73,8 @@ def check_one_dimension(storage: WritableStorage) -> None:
     """Raise ``NotWritable`` if one number does not identify a row."""
     if storage.ndim > 1:
         raise NotWritable(
-            f"A row of a storage with ndim={storage.ndim} has {storage.ndim} numbers, so it cannot "
-            "be replaced by one.",
+            f"A row of a storage with ndim={storage.ndim} is identified by {storage.ndim} numbers; "
+            "one number does not identify the row to replace.",
             argument="index",
             expected=1,
             found=storage.ndim,

@@ -85,7 +85,7 @@ class TedWriter:
     def add_frames(
         self, column: Column, offsets: np.ndarray, sample: Callable[[int], np.ndarray]
     ) -> LeafFrames:
-        """Return the writer of separately read frames of a column and its successor."""
+        """Return a writer for separately read frames of a column and of its successor."""
         # offsets: the trajectory table int64 `[K + 1]`; all rows are already written.
         following = Column(successor_of(column.key), column.dtype, column.shape)
         own, after = (self.folder / each.filename for each in (column, following))
