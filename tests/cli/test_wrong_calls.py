@@ -187,7 +187,7 @@ FUNCTIONS = [
         ("wrong_functions:number", 2, "not a function"),
         ("wrong_functions:broken", 1, "KeyError: 'reward'"),
         ("wrong_functions:nothing", 2, "must return a TensorDict with one row for each"),
-        ("wrong_functions:shorter", 2, "must return _row where it drops rows"),
+        ("wrong_functions:shorter", 2, "that drops rows must return _row"),
         ("wrong_functions:leaving", 1, "line 7, in leaving"),
     )
 ]
