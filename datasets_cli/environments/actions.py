@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from datasets_cli.core.gymnasium_extra import gymnasium
 from datasets_cli.environments.lanes import LaneNumbers
 from datasets_cli.environments.rows import PolicyOutput, SpaceLeaf, spaces, tree_of
-from datasets_cli.errors import UsageError, WrongRows, argument, for_reader
+from datasets_cli.errors import UsageError, WrongRows, argument
 from datasets_cli.schema.columns import show_key
 
 CheckActions = bool | Literal["strict"]
@@ -36,24 +35,6 @@ def validate_mode(check_actions: CheckActions) -> None:
         )
 
 
-@dataclass(frozen=True)
-class OutOfBounds:
-    """The number of accepted actions that were out of bounds, and the largest excess."""
-
-    count: int = 0
-    excess: float = 0.0
-
-    def __add__(self, other: OutOfBounds) -> OutOfBounds:
-        return OutOfBounds(self.count + other.count, max(self.excess, other.excess))
-
-    def __str__(self) -> str:
-        strict = for_reader(argument("check_actions", "'strict'"))
-        return (
-            f"{self.count:,} actions of the policy were out of bounds, by up to {self.excess:.3g}, "
-            f"and were passed to the environment unchanged. {strict} rejects such actions."
-        )
-
-
 class Actions:
     """Converts the output of a policy to actions of a gymnasium space."""
 
@@ -70,7 +51,6 @@ class Actions:
         self._parts = [_Part(leaf, (*batch, *leaf.shape)) for leaf in leaves]
         self._is_tree = isinstance(space, spaces.Dict | spaces.Tuple)
         self.check = check
-        self.out_of_bounds = OutOfBounds()
 
     def convert(self, output: PolicyOutput, steps: LaneNumbers) -> Any:
         """Return the action of every lane, an array or a tree of arrays ``[N, ...]``."""
@@ -90,7 +70,6 @@ class SpecActions:
         leaves = spec.items(True, True) if is_tree else [("action", spec)]
         self._specs = {key if isinstance(key, tuple) else (key,): leaf for key, leaf in leaves}
         self.check = check
-        self.out_of_bounds = OutOfBounds()
 
     def convert(self, output: PolicyOutput, steps: LaneNumbers) -> Any:
         """Check an action; the environment reads it from the TensorDict."""
@@ -123,11 +102,11 @@ class _Part:
             return
         self._is_integer = leaf.native_dtype.kind != "f"
         self._dtype_bounds = smallest, largest = _dtype_bounds(leaf.native_dtype)
-        self._low, self._high = _bounds(leaf.space)
-        span = self._high - self._low
+        low, high = _bounds(leaf.space)
+        span = high - low
         tolerance = TOLERANCE * np.where(np.isfinite(span), span, 1.0)
-        self._min = np.maximum(self._low - tolerance, smallest)
-        self._max = np.minimum(self._high + tolerance, largest)
+        self._min = np.maximum(low - tolerance, smallest)
+        self._max = np.minimum(high + tolerance, largest)
 
     def convert(self, output: PolicyOutput, steps: LaneNumbers, actions: Actions) -> NDArray[Any]:
         """Return this part of the action in gymnasium's form, ``[N, ...]``."""
@@ -137,10 +116,7 @@ class _Part:
         value: Any = output[leaf.key]
         rows = (value if leaf.is_text else value.cpu().numpy()).reshape(-1, *leaf.shape)
         if actions.check and not leaf.is_text:
-            is_in = self._is_in(rows)
-            if not np.logical_and.reduce(is_in, axis=None):
-                self._check_valid(rows, is_in, steps, is_strict=actions.check == "strict")
-                actions.out_of_bounds += self._out_of_bounds(rows, is_in)
+            self._check_valid(rows, steps, is_strict=actions.check == "strict")
         return leaf.decode(rows)
 
     def _is_in(self, rows: NDArray[Any]) -> NDArray[np.bool_]:
@@ -162,15 +138,10 @@ class _Part:
         is_number: NDArray[np.bool_] = (rows >= smallest) & (rows <= largest)
         return is_number & (rows == np.floor(rows)) if self._is_integer else is_number
 
-    def _check_valid(
-        self,
-        rows: NDArray[Any],
-        is_in: NDArray[np.bool_],
-        steps: LaneNumbers,
-        is_strict: bool,
-    ) -> None:
+    def _check_valid(self, rows: NDArray[Any], steps: LaneNumbers, is_strict: bool) -> None:
         """Raise an error for an invalid action; for one out of bounds only if strict."""
-        is_valid = is_in if is_strict or self._is_category else self._is_number(rows)
+        is_bounded = is_strict or self._is_category
+        is_valid = self._is_in(rows) if is_bounded else self._is_number(rows)
         lanes = is_valid.reshape(len(rows), -1).all(1)
         if lanes.all():
             return
@@ -186,11 +157,6 @@ class _Part:
             found=found,
             advice=_ADVICE,
         )
-
-    def _out_of_bounds(self, rows: NDArray[Any], is_in: NDArray[np.bool_]) -> OutOfBounds:
-        lanes = ~is_in.reshape(len(rows), -1).all(1)
-        excess = np.maximum(self._low - rows, rows - self._high)
-        return OutOfBounds(int(lanes.sum()), float(excess.max()))
 
     def _shape_error(self, value: Any) -> WrongRows:
         leaf, name = self._leaf, show_key(self._leaf.key)

@@ -13,13 +13,12 @@ from datasets_cli.core.gymnasium_extra import gymnasium
 from datasets_cli.core.options import takes_fields
 from datasets_cli.environments.environment import Environment
 from datasets_cli.environments.gym_env import EnvironmentFactory, GymEnv
-from datasets_cli.environments.lanes import GymnasiumLanes, VectorLanes
+from datasets_cli.environments.lanes import DISABLED, GymnasiumLanes, VectorLanes
 from datasets_cli.errors import Unsupported, UsageError
 from datasets_cli.parallel.workers import without_main_file
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.torchrl.keywords import accepts_keywords
 
-AutoresetMode = gymnasium.vector.AutoresetMode
 MakeEnv = Callable[..., Any]
 EnvArguments = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
@@ -34,7 +33,6 @@ class BatchedOptions:
             function per environment. The first is called one extra time, to read its specs.
         create_env_kwargs: the keyword arguments of the functions, or one mapping per environment.
         device: the device of the returned tensors; None uses the device of the first ``GymEnv``.
-        autoreset_mode: gymnasium's mode of resetting; the rows are the same in every mode.
     """
 
     num_workers: int
@@ -42,7 +40,6 @@ class BatchedOptions:
     create_env_kwargs: EnvArguments = None
     _: KW_ONLY
     device: str | torch.device | None = None
-    autoreset_mode: str | AutoresetMode = AutoresetMode.DISABLED
 
     def factories(self) -> list[EnvironmentFactory]:
         """Return the factory of each environment."""
@@ -75,7 +72,6 @@ class BatchedEnv(Environment):
     def __init__(self, options: BatchedOptions) -> None:
         self._options = options
         self._factories = options.factories()
-        self._mode = _autoreset_mode(options.autoreset_mode)
         first = _make_gym_env(self._factories[0])
         first.close()
         self._name = repr(first)
@@ -117,9 +113,7 @@ class SerialEnv(BatchedEnv):
         super().__init__(options)
 
     def _make_vector_env(self) -> gymnasium.vector.VectorEnv:
-        return gymnasium.vector.SyncVectorEnv(
-            self._factories, copy=False, autoreset_mode=self._mode
-        )
+        return gymnasium.vector.SyncVectorEnv(self._factories, copy=False, autoreset_mode=DISABLED)
 
 
 @accepts_keywords
@@ -140,7 +134,7 @@ class ParallelEnv(BatchedEnv):
                 [_light_factory(factory) for factory in self._factories],
                 copy=False,
                 context="spawn",
-                autoreset_mode=self._mode,
+                autoreset_mode=DISABLED,
             )
 
 
@@ -162,19 +156,6 @@ def _light_factory(factory: EnvironmentFactory) -> Callable[[], gymnasium.Env]:
     environment = _make_gym_env(factory)
     environment.close()
     return environment.named_factory or factory
-
-
-def _autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
-    try:
-        return AutoresetMode(mode)
-    except ValueError as error:
-        modes = [each.value for each in AutoresetMode]
-        raise UsageError(
-            f"autoreset_mode must be one of {', '.join(map(repr, modes))}, not {mode!r}.",
-            argument="autoreset_mode",
-            expected=modes,
-            found=mode,
-        ) from error
 
 
 def _rebuild(kind: Any, options: BatchedOptions) -> BatchedEnv:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -356,8 +355,6 @@ class Environment(ABC):
             return
         self.is_closed = True
         self._close()
-        if "stepper" in vars(self) and self.stepper.actions.out_of_bounds.count:
-            warnings.warn(f"{self}: {self.stepper.actions.out_of_bounds}", stacklevel=2)
 
     def _close(self) -> None:
         if "lanes" in vars(self):

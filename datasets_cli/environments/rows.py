@@ -295,8 +295,6 @@ class RolloutRows:
     def write_next(self, step: int, result: Step) -> None:
         for leaf, array in self._next:
             leaf.encode(result.observation, array[:, step])
-            for lane, last in result.last_observations.items():
-                leaf.encode(last, array[lane : lane + 1, step])
         self._reward[:, step, 0] = result.reward
         done, terminated, truncated = self._flags
         done[:, step, 0] = result.terminated | result.truncated

@@ -173,7 +173,7 @@ class TensorDictLanes:
         if stepped is not root:
             root.set("next", stepped.get("next"))
         self._ended = self._ended_lanes(root.get("next"))
-        return Step(self._root, {}, self._ended, self._ended, self._ended)
+        return Step(self._root, self._ended, self._ended, self._ended)
 
     def _step(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """Take a step; return its TensorDict and the root of the next step."""

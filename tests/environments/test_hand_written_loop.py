@@ -14,7 +14,6 @@ from tests.support.hand_written import balances, check_equal, falls, lane, lanes
 from tests.support.interpreters import preloaded
 from tests.support.paths import PROJECT
 
-MODES = ["Disabled", "SameStep", "NextStep"]
 ENDS = {"terminated": (falls, 500), "truncated": (balances, 30)}
 
 
@@ -39,20 +38,18 @@ def test_one_environment(end: str) -> None:
     check_equal(collected(make_env(most), choose, 200), expected)
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("end", ENDS)
-def test_four_environments_in_each_autoreset_mode(end: str, mode: str) -> None:
+def test_four_environments(end: str) -> None:
     choose, most = ENDS[end]
-    environment = SerialEnv(4, lambda: make_env(most), autoreset_mode=mode)
+    environment = SerialEnv(4, lambda: make_env(most))
     expected = lanes(4, 100, choose, seed=7, max_episode_steps=most)
     assert int(expected["next", end].sum()) == int(expected["next", "done"].sum()) > 8
     check_equal(collected(environment, choose, 400), expected)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_cut_at_a_number_of_frames_is_a_truncation_that_resets(mode: str) -> None:
+def test_a_cut_at_a_number_of_frames_is_a_truncation_that_resets() -> None:
     collector = SyncDataCollector(
-        SerialEnv(2, make_env, autoreset_mode=mode),
+        SerialEnv(2, make_env),
         policy_of(balances),
         frames_per_batch=160,
         total_frames=160,
@@ -80,9 +77,8 @@ def test_a_rollout_equals_the_loop_and_stops_at_an_end() -> None:
 
 def several_processes() -> None:
     """Compare collectors whose environments, or who themselves, are in several processes."""
-    for end, mode in zip(["truncated", "terminated", "truncated"], MODES, strict=True):
-        choose, most = ENDS[end]
-        environment = ParallelEnv(2, lambda most=most: make_env(most), autoreset_mode=mode)
+    for choose, most in ENDS.values():
+        environment = ParallelEnv(2, lambda most=most: make_env(most))
         expected = lanes(2, 100, choose, seed=7, max_episode_steps=most)
         check_equal(collected(environment, choose, 200), expected)
     environments = [SerialEnv(2, make_env)] * 2

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 
 from datasets_cli.core.options import takes_fields
 from datasets_cli.environments.collectors.collectors import (
@@ -21,7 +21,6 @@ from datasets_cli.environments.collectors.options import MultiSyncOptions, split
 from datasets_cli.environments.collectors.processes import Processes
 from datasets_cli.parallel.engine import Engine, Workers
 from datasets_cli.replay.arguments import whole_number
-from datasets_cli.replay.trajectories.seams import COLLECTOR_NUMBER
 from datasets_cli.torchrl.keywords import accepts_keywords
 
 
@@ -92,15 +91,10 @@ class RayOptions(DistributedOptions):
 
 @accepts_keywords
 class DistributedCollector(MultiAsyncCollector, MultiSyncCollector):
-    """Collects in processes of a cluster or of this machine, and replaces processes that die.
+    """Collects in processes of a cluster or of this machine.
 
     Rows and their order are the same as with ``MultiSyncCollector`` or ``MultiAsyncCollector`` and
     as many processes. Each process runs one actor. Weights are sent to the cluster once an update.
-
-    If a process dies, a new one takes its place and starts new trajectories, with new numbers and
-    with the next unused seeds if ``set_seed`` was called. The interrupted trajectories end with
-    their last returned row. In ``replay_buffer`` that row is marked as truncated; batches that were
-    returned do not change.
 
     Raises:
         UsageError: an argument is invalid, or the policy does not return actions.
@@ -122,28 +116,8 @@ class DistributedCollector(MultiAsyncCollector, MultiSyncCollector):
         self._interval = options.update_interval if is_module else None
         count = len(options.create_env_fn) if options.sync else 1
         frames = split_frames("frames_per_batch", options.frames[0], count, "processes")
-        source = Processes(options, frames, options.pool(), restarts=True)
-        # Trajectory numbers and row numbers of the last batch of each process in the buffer.
-        self._last_rows: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        source = Processes(options, frames, options.pool())
         DataCollector.__init__(self, options, source, source.devices[0])
-
-    def _write(self, batch: TensorDictBase, buffer: Any) -> None:
-        """Mark the ends of interrupted trajectories in the buffer, then write the rows."""
-        interrupted, self._source.interrupted = self._source.interrupted, []
-        for number in interrupted if hasattr(buffer, "set_at_") else []:
-            for ids, rows in self._last_rows.values():
-                for row in rows[ids == number][-1:]:
-                    # A ring of one dimension may have overwritten the row since. In several
-                    # dimensions, the rows are those of the previous batch.
-                    if rows.ndim > 1 or int(buffer[int(row)][COLLECTOR_NUMBER]) == number:
-                        end = torch.ones(1, 1, dtype=torch.bool)
-                        buffer.set_at_(("next", "truncated"), end, row[None])
-                        buffer.set_at_(("next", "done"), end, row[None])
-        rows, ids = buffer.extend(batch), batch.get(COLLECTOR_NUMBER, None)
-        if ids is not None and not self._options.split_trajs and len(rows) == ids.numel():
-            # A storage of several dimensions returns row numbers with time first.
-            ids = (ids if rows.ndim == 1 else ids.transpose(0, -1)).flatten()
-            self._last_rows[self._source.last_worker] = (ids, rows)
 
     def _collect(self) -> TensorDict:
         if self._interval is not None and self._num_batches % self._interval == 0:

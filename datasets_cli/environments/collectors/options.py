@@ -58,9 +58,8 @@ class CollectorOptions:
         replay_buffer: the buffer that batches are written to; the collector then yields None.
         pre_collect_hook: a function that is called before each batch.
         post_collect_hook: a function that is called with each batch before it is delivered.
-        check_actions: True rejects invalid actions, such as NaN or a one-hot vector with two ones,
-            and warns at the end how many actions were out of bounds; ``"strict"`` rejects those as
-            well; False checks nothing.
+        check_actions: True rejects invalid actions, such as NaN or a one-hot vector with two ones;
+            ``"strict"`` also rejects actions out of bounds; False checks nothing.
     """
 
     frames_per_batch: int

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, ExitStack, suppress
@@ -17,7 +15,6 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.core.options import part_of
-from datasets_cli.environments.actions import OutOfBounds
 from datasets_cli.environments.collectors.options import (
     HOOKS,
     CollectorOptions,
@@ -30,7 +27,6 @@ from datasets_cli.environments.collectors.source import (
 )
 from datasets_cli.environments.collectors.worker import (
     CLOSE,
-    CLOSE_SECONDS,
     DESCRIBE,
     Channel,
     Job,
@@ -40,9 +36,8 @@ from datasets_cli.environments.collectors.worker import (
 )
 from datasets_cli.errors import RldsError
 from datasets_cli.parallel.cluster import Cluster
-from datasets_cli.parallel.tasks import MAX_LOST_WORKERS
 from datasets_cli.parallel.workers import pickle_by_value
-from datasets_cli.replay.trajectories.seams import COLLECTOR_NUMBER, Numbering
+from datasets_cli.replay.trajectories.seams import Numbering
 
 
 class Processes:
@@ -50,17 +45,14 @@ class Processes:
 
     # They end with `close`, with the last reference to this object, or with the program.
     # pool: the cluster that runs the processes as actors; None for processes of this machine.
-    # restarts: replace a process that dies.
 
     def __init__(
         self,
         options: MultiProcessOptions,
         frames: int,
         pool: AbstractContextManager[Executor] | None = None,
-        restarts: bool = False,
     ) -> None:
         self._jobs = _jobs(options, frames, elsewhere=pool is not None)
-        self._restarts = restarts
         self._channels: list[Channel] = []
         stack = ExitStack()
         # Runs before the program joins its child processes, which would wait for these forever.
@@ -68,25 +60,14 @@ class Processes:
         self._cluster = None if pool is None else cast(Cluster, stack.enter_context(pool))
         self._policy = options.policy
         self.numbering = Numbering()
-        self.last_worker = 0
-        """The process of the last returned batch."""
         self._batches: dict[int, TensorDict] = {}  # received, but not returned yet
         self._busy: list[int] = []  # processes with a requested batch, in the order of requests
-        self._commands: dict[int, tuple[Any, ...]] = {}  # the last command of each process
-        self._newest_weights: dict[int, bytes] = {}
         self._pending_weights: dict[int, Any] = {}  # not sent yet
-        self._last_numbers: dict[int, TensorDict] = {}  # of trajectories, in each last batch
-        self._losses: Counter[int] = Counter()  # deaths of each process since its last batch
-        self._next_seed: int | None = None  # unused by any environment
-        self.interrupted: list[int] = []
-        """The numbers of trajectories that ended with their process."""
         for worker, job in enumerate(self._jobs):
             self._channels.append(Channel(job, self._cluster))
             self._send(worker, DESCRIBE)
-        descriptions = [self._answer(worker, DESCRIBE) for worker in range(len(self))]
-        self.devices = [device for device, _ in descriptions]
+        self.devices = [self._answer(worker, DESCRIBE) for worker in range(len(self))]
         """The device of each environment's tensors, or None."""
-        self._num_lanes = [num_lanes for _, num_lanes in descriptions]
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -105,7 +86,6 @@ class Processes:
         if worker not in self._batches:
             self._receive(worker)
         self._busy.remove(worker)
-        self.last_worker = worker
         return self._batches.pop(worker)
 
     @property
@@ -126,7 +106,6 @@ class Processes:
         self._discard_batches()
         for worker in range(len(self)):
             seed = self._call(worker, "set_seed", seed, static_seed)
-        self._next_seed = seed + static_seed
         return seed
 
     def reset(self) -> None:
@@ -137,11 +116,8 @@ class Processes:
     def update_weights(self, weights: PolicyWeights) -> None:
         by_name = checked_weights(self._policy, self._policy if weights is None else weights)
         packed = pack_weights(by_name)
-        self._newest_weights = dict.fromkeys(range(len(self)), packed)
-        self._pending_weights = dict.fromkeys(self._newest_weights, self._put(packed))
-
-    def _put(self, weights: bytes) -> Any:
-        return weights if self._cluster is None else self._cluster.put(weights)
+        sent = packed if self._cluster is None else self._cluster.put(packed)
+        self._pending_weights = dict.fromkeys(range(len(self)), sent)
 
     def states(self) -> list[CollectorState]:
         return [state for worker in range(len(self)) for state in self._call(worker, "states")]
@@ -150,9 +126,6 @@ class Processes:
         self._discard_batches()
         for worker, state in enumerate(states):
             self._call(worker, "load_states", [state])
-            self._last_numbers.pop(worker, None)
-            if "policy" in state:
-                self._newest_weights[worker] = pack_weights(state["policy"])
 
     def close(self) -> None:
         self._close()
@@ -174,7 +147,6 @@ class Processes:
 
     def _send(self, worker: int, *command: Any) -> None:
         self._check_open()
-        self._commands[worker] = command
         with suppress(OSError):  # the process ended; `_receive` handles that
             self._channels[worker].send(command, self._pending_weights.pop(worker, None))
 
@@ -195,60 +167,22 @@ class Processes:
         try:
             name, content = self._channels[worker].receive()
         except (EOFError, OSError) as error:
-            self._replace(worker, error)
-            return self._receive(worker)
+            try:
+                found = self._channels[worker].exit_reason()
+            finally:
+                self.close()
+            raise RldsError(
+                f"Collector process {worker} {found}. Its environment may have crashed, or the "
+                "machine is out of memory.",
+                found=found,
+                advice=_RESTART,
+            ) from error
         if name == "error":
             self.close()
             raise content
         if isinstance(content, Packed):
             self._batches[worker] = unpack(content)
-            self._losses[worker] = 0
-            if self._restarts:
-                self._last_numbers[worker] = self._batches[worker].select(
-                    COLLECTOR_NUMBER, ("next", "done")
-                )
         return name, content
-
-    def _replace(self, worker: int, error: Exception) -> None:
-        """Start a new process in place of one that ended, and repeat its last command."""
-        try:
-            found = self._channels[worker].exit_reason()
-            reason = f"Collector process {worker} {found}."
-            self._losses[worker] += 1
-            if not self._restarts or self._losses[worker] == MAX_LOST_WORKERS:
-                raise RldsError(
-                    f"{reason} Its environment may have crashed, or the machine is out of memory.",
-                    found=found,
-                    advice=_RESTART,
-                ) from error
-            self._channels[worker].close()
-            self._jobs[worker] = self._replacement(worker, reason)
-            self._channels[worker] = Channel(self._jobs[worker], self._cluster)
-        except BaseException:
-            self.close()
-            raise
-        if worker in self._newest_weights:
-            self._pending_weights[worker] = self._put(self._newest_weights[worker])
-        self._send(worker, *self._commands[worker])
-
-    def _replacement(self, worker: int, reason: str) -> Job:
-        """Return the job of a new process, and register the interrupted trajectories."""
-        job, interrupted = self._jobs[worker], []
-        if (numbers := self._last_numbers.pop(worker, None)) is not None:
-            last = numbers[..., -1]
-            unfinished = last[COLLECTOR_NUMBER][~last["next", "done"].squeeze(-1)]
-            interrupted = self.numbering.of(unfinished).tolist()
-            # Process w of W numbers its trajectories w, W + w, 2 W + w, ...
-            num_trajectories = int(numbers[COLLECTOR_NUMBER].max()) // job.num_processes + 1
-            job = replace(job, num_trajectories=num_trajectories)
-        self.interrupted += interrupted
-        text = f"{reason} A new process replaces it. Interrupted trajectories: {interrupted}."
-        warnings.warn(text, stacklevel=2)
-        # An unused seed: the random numbers of the first rows are not repeated.
-        job = replace(job, seed=job.seed + job.num_processes, environment_seed=self._next_seed)
-        if self._next_seed is not None:
-            self._next_seed += self._num_lanes[worker]
-        return job
 
 
 _RESTART = "Create a new collector; load_state_dict continues the counts."
@@ -259,22 +193,8 @@ def _close(channels: list[Channel], pool: ExitStack) -> None:
         for channel in channels:
             with suppress(OSError):  # the process ended
                 channel.send((CLOSE,))
-        total = sum(map(_out_of_bounds, channels), OutOfBounds())
-        if total.count:
-            warnings.warn(f"The environments of {len(channels)} processes: {total}", stacklevel=2)
         for channel in channels:
             channel.close()
-
-
-def _out_of_bounds(channel: Channel) -> OutOfBounds:
-    """Read the remaining messages of a process, and return its actions out of bounds."""
-    with suppress(EOFError, OSError):  # the process ended
-        while channel.connection.poll(CLOSE_SECONDS):
-            name, content = channel.receive()
-            if name == CLOSE:
-                out_of_bounds: OutOfBounds = content
-                return out_of_bounds
-    return OutOfBounds()
 
 
 def _jobs(options: MultiProcessOptions, frames: int, elsewhere: bool) -> list[Job]:

@@ -12,7 +12,6 @@ from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import set_interaction_type
 
 from datasets_cli.core.gymnasium_extra import gymnasium
-from datasets_cli.environments.actions import OutOfBounds
 from datasets_cli.environments.collectors.options import CollectorOptions, split_frames
 from datasets_cli.environments.environment import ACTION, Environment
 from datasets_cli.environments.gym_env import GymEnv
@@ -35,7 +34,6 @@ class BatchSource:
 
     # The constructor resets the environment, and calls the policy once to learn its entries.
     # frames: the rows of a batch. number: the number of this source among `num_sources`.
-    # num_trajectories: the trajectories of the source that this one replaces.
 
     def __init__(
         self,
@@ -45,7 +43,6 @@ class BatchSource:
         frames: int,
         number: int = 0,
         num_sources: int = 1,
-        num_trajectories: int = 0,
     ) -> None:
         self.environment = environment
         self.numbering = Numbering()
@@ -59,7 +56,7 @@ class BatchSource:
         random = RandomPolicy(environment.action_spec)
         self._actor = actor_of(random if policy is None else self._policy, ACTION, device)
         environment.stepper.reset()
-        self._first_id = int(environment.stepper.ids.min()) - num_trajectories
+        self._first_id = int(environment.stepper.ids.min())
         with torch.no_grad():
             self._random_actor = WarmupActor(random, self._policy_entries())
 
@@ -73,7 +70,6 @@ class BatchSource:
         actions = environment.stepper.actions
         actions.check = self._options.check_actions
         actions.convert(output, environment.stepper.frames)
-        actions.out_of_bounds = OutOfBounds()  # this action is not used for a step
         tensors = {key: each for key, each in output.items() if isinstance(each, torch.Tensor)}
         return {key: value for key, value in tensors.items() if key not in root}
 
@@ -147,13 +143,6 @@ class BatchSource:
     def close(self) -> None:
         """Close the environment and its processes."""
         self.environment.close()
-
-    def close_without_warning(self) -> OutOfBounds:
-        """Close the environment, and return the actions that ``close`` would warn about."""
-        actions = self.environment.stepper.actions
-        out_of_bounds, actions.out_of_bounds = actions.out_of_bounds, OutOfBounds()
-        self.environment.close()
-        return out_of_bounds
 
     def __repr__(self) -> str:
         return repr(self.environment)

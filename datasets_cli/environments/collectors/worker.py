@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from tensordict import TensorDict, is_leaf_nontensor
 
-from datasets_cli.environments.actions import OutOfBounds
 from datasets_cli.environments.collectors.options import CollectorOptions
 from datasets_cli.environments.collectors.source import BatchSource, make_environment
 from datasets_cli.errors import RldsError
@@ -25,9 +24,9 @@ from datasets_cli.parallel.tasks import LostCluster, LostWorker
 from datasets_cli.parallel.workers import Worker, WorkerContext
 
 DESCRIBE = "describe"
-"""The first command of a process; the answer is its device and its number of lanes."""
+"""The first command of a process; the answer is the device of its environment."""
 CLOSE = "close"
-"""The last command of a process; the answer is its actions out of bounds."""
+"""The last command of a process."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +39,6 @@ class Job:
     number: int
     num_processes: int
     seed: int
-    # For a replacement: the trajectories of the previous process, and the next unused seed.
-    num_trajectories: int = 0
-    environment_seed: int | None = None
 
 
 class Packed(NamedTuple):
@@ -114,15 +110,15 @@ class CollectorWorker:
             arrays = pickle.loads(weights)
             source.update_weights({key: _tensor(arrays[key]) for key in arrays})
         if name == DESCRIBE:
-            return source.environment.device, source.environment.lanes.num_lanes
+            return source.environment.device
         result = getattr(source, name)(*arguments)
         return pack(result) if name == "collect" else result
 
-    def close(self) -> OutOfBounds:
-        """Close the environment, and return its actions out of bounds."""
+    def close(self) -> None:
+        """Close the environment."""
         self.is_closed = True
-        source, self._source = self._source, None
-        return OutOfBounds() if source is None else source.close_without_warning()
+        if self._source is not None:
+            self._source.close()
 
 
 def run_worker(connection: Connection, job: Job) -> None:
@@ -140,18 +136,7 @@ def _make_source(job: Job) -> BatchSource:
     torch.manual_seed(job.seed)
     create_env_fn, kwargs, policy = map(pickle.loads, job.pickled)
     environment = make_environment(create_env_fn, kwargs, job.options)
-    source = BatchSource(
-        environment,
-        policy,
-        job.options,
-        job.frames,
-        job.number,
-        job.num_processes,
-        job.num_trajectories,
-    )
-    if job.environment_seed is not None:
-        source.set_seed(job.environment_seed, False)
-    return source
+    return BatchSource(environment, policy, job.options, job.frames, job.number, job.num_processes)
 
 
 def _as_rlds_error(error: Exception, worker: int) -> RldsError:

@@ -13,7 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import cloudpickle
 import numpy as np
 import torch
 
-from datasets_cli.environments.actions import CheckActions, OutOfBounds
+from datasets_cli.environments.actions import CheckActions
 from datasets_cli.environments.record.episodes import EpisodePiece, StepColumns, SteppedEpisodes
 from datasets_cli.environments.record.options import Recording, seed_of
 from datasets_cli.sources.new_files import replacing
@@ -69,7 +69,7 @@ def record_chunk(task: ChunkTask) -> None:
                 torch.manual_seed(chunk_seed)
                 np.random.seed(chunk_seed)
             num_steps = _write(new, stepped.pieces(actor))
-        summary = {"episodes": len(episodes), "steps": num_steps, **asdict(stepped.out_of_bounds)}
+        summary = {"episodes": len(episodes), "steps": num_steps}
         (new / CHUNK).write_text(json.dumps(summary), encoding="ascii")
 
 
@@ -86,17 +86,7 @@ def _preserved_random_state() -> Iterator[None]:
 
 def num_steps_in(folder: Path) -> int:
     """Return the number of steps in a finished chunk."""
-    return int(_summary(folder)["steps"])
-
-
-def out_of_bounds_in(folder: Path) -> OutOfBounds:
-    """Return the actions out of bounds in a finished chunk."""
-    summary = _summary(folder)
-    return OutOfBounds(summary["count"], summary["excess"])
-
-
-def _summary(folder: Path) -> Any:
-    return json.loads((folder / CHUNK).read_text(encoding="ascii"))
+    return int(json.loads((folder / CHUNK).read_text(encoding="ascii"))["steps"])
 
 
 def read_chunk(folder: Path) -> Iterator[StepColumns]:

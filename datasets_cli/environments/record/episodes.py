@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from datasets_cli.core.gymnasium_extra import gymnasium
-from datasets_cli.environments.actions import Actions, CheckActions, OutOfBounds
+from datasets_cli.environments.actions import Actions, CheckActions
 from datasets_cli.environments.environment import Stepper
-from datasets_cli.environments.lanes import VectorLanes
+from datasets_cli.environments.lanes import DISABLED, VectorLanes
 from datasets_cli.environments.policies import Actor, actor_of
 from datasets_cli.environments.record.options import (
     PolicyFunction,
@@ -90,11 +90,6 @@ class SteppedEpisodes:
                 )
             yield from self._pieces_of(rows, num_taken)
 
-    @property
-    def out_of_bounds(self) -> OutOfBounds:
-        """The actions out of bounds."""
-        return self._stepper.actions.out_of_bounds
-
     def close(self) -> None:
         self._envs.close()
 
@@ -154,7 +149,7 @@ def make_environments(options: Recording) -> gymnasium.vector.VectorEnv[Any, Any
             options.env,
             options.num_envs,
             vectorization_mode="sync",
-            vector_kwargs={"autoreset_mode": gymnasium.vector.AutoresetMode.DISABLED},
+            vector_kwargs={"autoreset_mode": DISABLED},
             **kwargs,
         )
     except Exception as error:  # the environment's module can raise any error

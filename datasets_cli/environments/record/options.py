@@ -148,8 +148,8 @@ class RecordCall(ProgressOptions, RootOptions, Recording):
             the recording takes long enough. The values do not depend on it.
         layout: ``"ted"`` or ``"compact"``; None for compact if observations are frames.
         append: add the episodes to an existing dataset.
-        check_actions: True rejects invalid actions, such as NaN, and reports at the end how many
-            actions were out of bounds; ``"strict"`` rejects those as well; False checks nothing.
+        check_actions: True rejects invalid actions, such as NaN; ``"strict"`` also rejects actions
+            out of bounds; False checks nothing.
     """
 
     name: str = field(
@@ -182,8 +182,8 @@ class RecordCall(ProgressOptions, RootOptions, Recording):
         default=True,
         metadata={
             **{"typed": Literal["true", "strict", "false"], "default": "true"},
-            "help": "true rejects actions that are NaN, infinite or outside a discrete space, and "
-            "counts actions out of bounds; strict rejects these too; false checks nothing.",
+            "help": "true rejects actions that are NaN, infinite or outside a discrete space; "
+            "strict also rejects actions out of bounds; false checks nothing.",
         },
     )
 

@@ -14,11 +14,10 @@ from typing import Any
 
 from datasets_cli.core.gymnasium_extra import gymnasium
 from datasets_cli.core.progress import Note, Progress, Rows
-from datasets_cli.environments.actions import CheckActions, OutOfBounds, validate_mode
+from datasets_cli.environments.actions import CheckActions, validate_mode
 from datasets_cli.environments.record.chunks import (
     ChunkTask,
     num_steps_in,
-    out_of_bounds_in,
     read_chunk,
     record_chunk,
 )
@@ -120,11 +119,7 @@ class RecordingRun:
                 recorded += [task.chunk_folder for task in wave]
                 if self.options.num_steps is not None and num_steps >= self.options.num_steps:
                     break
-        required = self._required(recorded)
-        out_of_bounds = sum(map(out_of_bounds_in, required), OutOfBounds())
-        if out_of_bounds.count:
-            progress(Note(str(out_of_bounds)))
-        return required
+        return self._required(recorded)
 
     def _required(self, recorded: list[Path]) -> list[Path]:
         """Return the first chunks with enough steps; more workers record more chunks."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
-import gymnasium
 import pytest
 import torch
 from tensordict import TensorDict
@@ -18,9 +14,7 @@ from tensordict.nn import TensorDictModule
 
 from datasets_cli import (
     GymEnv,
-    LazyTensorStorage,
     MultiSyncCollector,
-    ReplayBuffer,
     RldsError,
     UsageError,
 )
@@ -35,23 +29,8 @@ from tests.support.clusters import DaskCluster, ray_cluster
 from tests.support.refusals import refused
 
 
-class Deadly(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment that kills its process at a step, unless a file is there."""
-
-    def __init__(self, mark: Path, step: int) -> None:
-        super().__init__(gymnasium.make("Pendulum-v1"))
-        self.mark, self.left = mark, step
-
-    def step(self, action: Any) -> Any:
-        self.left -= 1
-        if not self.left and not self.mark.exists():
-            self.mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().step(action)
-
-
-def make_env(mark: Path | None = None) -> GymEnv:
-    return GymEnv("Pendulum-v1") if mark is None else GymEnv(Deadly(mark, 50))
+def make_env() -> GymEnv:
+    return GymEnv("Pendulum-v1")
 
 
 def linear() -> TensorDictModule:
@@ -60,13 +39,13 @@ def linear() -> TensorDictModule:
     return TensorDictModule(module, ["observation"], ["action"])
 
 
-def rows(kind: Any, mark: Path | None = None, **arguments: Any) -> TensorDict:
+def rows(kind: Any, **arguments: Any) -> TensorDict:
     """Return 4 batches ``[2, 80]`` of two processes, random first, with new weights each time."""
     policy = linear()
     torch.manual_seed(1)
     collector = kind(
         [make_env] * 2, policy, frames_per_batch=40, total_frames=160, init_random_frames=40,
-        max_frames_per_traj=15, create_env_kwargs=[{}, {"mark": mark}], **arguments,
+        max_frames_per_traj=15, **arguments,
     )  # fmt: skip
     collector.set_seed(3)
     batches = []
@@ -85,46 +64,8 @@ def expected() -> TensorDict:
     return rows(MultiSyncCollector)
 
 
-def check_replaced(kind: Any, expected: TensorDict, mark: Path, **arguments: Any) -> None:
-    """Kill the second of two processes in the third batch, and check what follows."""
-    with pytest.warns(UserWarning, match=r"process 1 .*: \[\d+\]"):
-        found = rows(kind, mark, sync=True, **arguments)
-    assert bool((found[0] == expected[0]).all())
-    assert bool((found[1, :40] == expected[1, :40]).all())
-    assert found["collector", "traj_ids"][1, 30:56].tolist() == [5] * 10 + [7] * 15 + [9]
-    # Lanes had the seeds 3 and 4.
-    first, _ = gymnasium.make("Pendulum-v1").reset(seed=5)
-    assert torch.equal(found["observation"][1, 40], torch.from_numpy(first))
-    assert torch.allclose(found["action"][1, 60:], 0.3 * found["observation"][1, 60:].sum(-1, True))
-
-
-def test_a_process_that_dies_is_replaced_with_the_next_seed(
-    expected: TensorDict, tmp_path: Path
-) -> None:
-    check_replaced(DistributedCollector, expected, tmp_path / "mark")
-
-
-def collected_into(buffer: ReplayBuffer, mark: Path, num: int, **arguments: Any) -> None:
-    """Write 3 batches of some processes, of which the last one dies in the third or second."""
-    collector = DistributedCollector(
-        [make_env] * num, frames_per_batch=40, total_frames=120, replay_buffer=buffer,
-        create_env_kwargs=[{}, {"mark": mark}][-num:], **arguments,
-    )  # fmt: skip
-    with pytest.warns(UserWarning, match=r"^Collector process"):
-        assert [*collector] == [None] * 3
-    collector.shutdown()
-
-
-def test_interrupted_trajectories_are_truncated_in_the_buffer(tmp_path: Path) -> None:
-    grid = ReplayBuffer(storage=LazyTensorStorage(1000, ndim=2))
-    collected_into(grid, tmp_path / "grid", 2, sync=True)
-    line = ReplayBuffer(storage=LazyTensorStorage(1000))
-    collected_into(line, tmp_path / "line", 1)
-    for name in ("truncated", "done"):
-        assert grid["next", name].nonzero().tolist() == [[1, 39, 0]]
-        assert line["next", name].nonzero().tolist() == [[39, 0]]
-    numbers = line[COLLECTOR_NUMBER]
-    assert (numbers - numbers[0]).tolist() == [0] * 40 + [1] * 80
+def test_processes_of_this_machine_give_the_rows_of_a_sync_collector(expected: TensorDict) -> None:
+    assert bool((rows(DistributedCollector, sync=True) == expected).all())
 
 
 class InThisProcess(Cluster):
@@ -154,7 +95,7 @@ class InThisProcess(Cluster):
 
 def processes_of(cluster: Cluster, num: int, policy: Any = None) -> Processes:
     options = MultiProcessOptions([make_env] * num, policy, frames_per_batch=10)
-    return Processes(options, 10, nullcontext(cluster), restarts=True)
+    return Processes(options, 10, nullcontext(cluster))
 
 
 def test_weights_are_put_once_an_update_for_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,15 +118,12 @@ def test_weights_are_put_once_an_update_for_all_workers(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("failures", "found"),
     [
-        ([LostWorker("at tcp://host died")] * 3, "at tcp://host died"),
+        ([LostWorker("at tcp://host died")], "at tcp://host died"),
         ([LostCluster("All of it is gone.")], "All of it is gone."),
         ([ModuleNotFoundError("No module named 'mine'")], "No module named 'mine'"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:Collector process")
-def test_a_process_that_cannot_be_replaced_is_an_error(
-    failures: list[Exception], found: str
-) -> None:
+def test_a_worker_that_is_lost_is_an_error(failures: list[Exception], found: str) -> None:
     with refused(RldsError, found=found):
         processes_of(InThisProcess(*failures), 1)
 
@@ -216,16 +154,12 @@ def dask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
 
 
 @pytest.mark.slow
-def test_workers_of_dask_give_the_same_rows_and_are_replaced(
-    expected: TensorDict, tmp_path: Path, dask: DaskCluster
-) -> None:
+def test_workers_of_dask_give_the_same_rows(expected: TensorDict, dask: DaskCluster) -> None:
     engine: Any = {"engine": "dask", "address": dask.address}
     assert bool((rows(DistributedCollector, sync=True, **engine) == expected).all())
-    check_replaced(DistributedCollector, expected, tmp_path / "mark", **engine)
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Collector process 0")
 def test_a_cluster_of_dask_without_room_and_one_that_is_lost_are_errors(
     dask: DaskCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,9 +180,6 @@ def test_a_cluster_of_dask_without_room_and_one_that_is_lost_are_errors(
 
 
 @pytest.mark.slow
-def test_actors_of_ray_give_the_same_rows_and_are_replaced(
-    expected: TensorDict, tmp_path: Path
-) -> None:
+def test_actors_of_ray_give_the_same_rows(expected: TensorDict) -> None:
     with ray_cluster():
         assert bool((rows(RayCollector, sync=True) == expected).all())
-        check_replaced(RayCollector, expected, tmp_path / "mark")
