@@ -139,9 +139,6 @@ _LAZY_IMPORTS = {
     "Composite": "specs.composite",
     "check_env_specs": "specs.check",
     "spec_from_gymnasium": "specs.gymnasium_spaces",
-    "spec_to_gymnasium": "specs.gymnasium_spaces",
-    "spec_from_json": "specs.json_form",
-    "spec_to_json": "specs.json_form",
     # transforms
     "CatFrames": "torchrl.slice_samplers",
     "Compose": "replay.transforms.transform",

@@ -1,4 +1,4 @@
-"""Specs: shapes, dtypes and spaces of tensors; converted from and to gymnasium spaces and JSON.
+"""Specs: shapes, dtypes and spaces of tensors; converted from gymnasium spaces.
 
 Has every public name of this room, also those at the top of ``datasets_cli``.
 """

@@ -10,9 +10,6 @@ from datasets_cli.specs.categorical import MultiCategorical as MultiCategorical
 from datasets_cli.specs.check import check_env_specs as check_env_specs
 from datasets_cli.specs.composite import Composite as Composite
 from datasets_cli.specs.gymnasium_spaces import spec_from_gymnasium as spec_from_gymnasium
-from datasets_cli.specs.gymnasium_spaces import spec_to_gymnasium as spec_to_gymnasium
-from datasets_cli.specs.json_form import spec_from_json as spec_from_json
-from datasets_cli.specs.json_form import spec_to_json as spec_to_json
 from datasets_cli.specs.leaf import NonTensor as NonTensor
 from datasets_cli.specs.one_hot import MultiOneHot as MultiOneHot
 from datasets_cli.specs.one_hot import OneHot as OneHot

@@ -1,10 +1,9 @@
-"""Conversion of gymnasium spaces to specs and back; gymnasium is imported when it is needed."""
+"""Conversion of gymnasium spaces to specs; gymnasium is imported when it is needed."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -207,17 +206,6 @@ def spec_from_gymnasium(space: Space[Any], *, one_hot: bool = False) -> TensorSp
     return spec_of_space(describe(space), one_hot=one_hot)
 
 
-def spec_to_gymnasium(spec: TensorSpec) -> Space[Any]:
-    """Return the gymnasium space of a spec.
-
-    Raises:
-        Unsupported: gymnasium does not have such a space.
-        UsageError: gymnasium is not installed.
-    """
-    space: Space[Any] = build(space_of_spec(spec))
-    return space
-
-
 def describe(space: Space[Any]) -> SpaceJson:
     """Return a space as JSON values, in Minari's form."""
     kinds = [kind.__name__ for kind in type(space).__mro__ if kind.__name__ in DESCRIBED]
@@ -294,101 +282,3 @@ def _name(name: Any) -> str:
             f"The keys of a Dict space must be text, not {name!r}.", argument="space", found=name
         )
     return name
-
-
-def space_of_spec(spec: TensorSpec) -> SpaceJson:
-    """Return the space of a spec as JSON values."""
-    # One-hot vectors have the space of their numbers. Categories have gymnasium's dtypes: int64,
-    # and int8 for Binary. The shapes of the entries include the batch size.
-    if spec.mask is not None:
-        raise Unsupported(
-            f"A space cannot store the mask of {spec}.",
-            argument="spec",
-            found=spec,
-            advice="Pass the mask to the space's sample(mask=...).",
-        )
-    return _space(spec)
-
-
-@singledispatch
-def _space(spec: Any) -> SpaceJson:
-    raise Unsupported(f"gymnasium does not have a space for {spec}.", argument="spec", found=spec)
-
-
-@_space.register
-def _(spec: Composite) -> SpaceJson:
-    items = {name: space_of_spec(item) for name, item in spec.items() if item is not None}
-    if items and [*items] == [str(number) for number in range(len(items))]:
-        return {"type": "Tuple", "subspaces": [*items.values()]}
-    return {"type": "Dict", "subspaces": items}
-
-
-@_space.register(OneHot)
-@_space.register(MultiOneHot)
-def _(spec: OneHot | MultiOneHot) -> SpaceJson:
-    return _space(spec.to_categorical_spec())
-
-
-@_space.register
-def _(spec: Categorical) -> SpaceJson:
-    if spec.ndim == 0:
-        return {"type": "Discrete", "dtype": "int64", "start": 0, "n": spec.n}
-    return _numbers(torch.full(spec.shape, spec.n))
-
-
-@_space.register
-def _(spec: MultiCategorical) -> SpaceJson:
-    return _numbers(spec.nvec)
-
-
-def _numbers(nvec: torch.Tensor) -> SpaceJson:
-    start = torch.zeros_like(nvec).tolist()
-    return {"type": "MultiDiscrete", "dtype": "int64", "nvec": nvec.tolist(), "start": start}
-
-
-@_space.register
-def _(spec: Binary) -> SpaceJson:
-    if spec.ndim == 0:
-        return {"type": "Discrete", "dtype": "int64", "start": 0, "n": 2}
-    n = spec.shape[0] if spec.ndim == 1 else [*spec.shape]
-    return {"type": "MultiBinary", "n": n}
-
-
-@_space.register
-def _(spec: NonTensor) -> SpaceJson:
-    text = spec.space
-    if text is None or spec.ndim > 0:
-        raise Unsupported(
-            f"A Text space requires a scalar NonTensor with a TextBox; found {spec}.",
-            argument="spec",
-            found=spec,
-        )
-    lengths = {"max_length": text.max_length, "min_length": text.min_length}
-    return {"type": "Text", **lengths, "charset": "".join(sorted(text.characters))}
-
-
-@_space.register
-def _(spec: Bounded) -> SpaceJson:
-    is_number = spec.dtype == torch.int64 and spec.ndim == 0
-    if is_number and int(spec.low) != 0:
-        n = int(spec.high) - int(spec.low) + 1
-        return {"type": "Discrete", "dtype": "int64", "start": int(spec.low), "n": n}
-    return _box(spec, spec.low, spec.high)
-
-
-@_space.register
-def _(spec: Unbounded) -> SpaceJson:
-    if not spec.dtype.is_floating_point and not spec.dtype.is_complex:
-        return _box(spec, spec.space.low, spec.space.high)
-    limit = torch.full(spec.shape, torch.inf)
-    return _box(spec, -limit, limit)
-
-
-def _box(spec: TensorSpec, low: torch.Tensor, high: torch.Tensor) -> SpaceJson:
-    dtype = str(spec.dtype).removeprefix("torch.")
-    if dtype in ("bfloat16", "bool") or spec.dtype.is_complex:
-        raise Unsupported(
-            f"A Box does not support {spec.dtype}.", argument="spec", found=spec.dtype
-        )
-    bounds = {"low": low.tolist(), "high": high.tolist()}
-    return {"type": "Box", "dtype": dtype, "shape": [*spec.shape], **bounds}

@@ -22,7 +22,6 @@ from datasets_cli import (
     NonTensor,
     Unbounded,
     spec_from_gymnasium,
-    spec_to_gymnasium,
 )
 from datasets_cli.specs import Binary
 from datasets_cli.specs.gymnasium_spaces import dataset_specs, spec_of_space
@@ -164,7 +163,7 @@ def test_specs_of_a_batch_on_the_cpu_say_so(door: str) -> None:
     assert isinstance(specs, Composite)
 
 
-# Every space of the Minari catalogue to a spec and back.
+# Every space of the Minari catalogue as a spec.
 
 
 CATALOGUE = PROJECT / "recipes" / "minari" / "catalogue.tsv"
@@ -190,11 +189,10 @@ PUBLISHED = [
 
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.parent.name)
 @pytest.mark.parametrize("column", COLUMNS)
-def test_a_space_of_a_real_file_comes_back_equal(path: Any, column: str) -> None:
+def test_a_space_of_a_real_file_has_a_spec(path: Any, column: str) -> None:
     from minari.serialization import deserialize_space
 
     text = json.loads(path.read_text(encoding="utf-8"))[column]
     space = deserialize_space(text)
     spec = spec_of_space(json.loads(text))
     assert spec == spec_from_gymnasium(space)
-    assert spec_to_gymnasium(spec) == space

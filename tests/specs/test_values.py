@@ -321,7 +321,7 @@ def test_a_key_can_be_without_a_spec(made: Made, keys: list[Any], shape: tuple[i
     assert all((mine[key] is None) is (other[key] is None) for key in other.keys(True))
     assert mine.is_in(other.rand()) and mine.project(mine.rand()) is not None
     assert mine == mine.clone() == copy.deepcopy(mine) == pickle.loads(pickle.dumps(mine))
-    assert ours.spec_from_json(ours.spec_to_json(mine)) == mine != made.ours
+    assert mine != made.ours
     for changed in (mine.expand(2, *mine.shape), mine.unsqueeze(0), mine.to(torch.float64)):
         assert changed.keys(True) == mine.keys(True)
 
