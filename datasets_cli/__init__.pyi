@@ -100,7 +100,6 @@ from datasets_cli.ui.server import serve_page as serve_page
 from datasets_cli.verbs.audit import audit_datasets as audit_datasets
 from datasets_cli.verbs.card import dataset_card as dataset_card
 from datasets_cli.verbs.cite import cite as cite
-from datasets_cli.verbs.config import settings as settings
 from datasets_cli.verbs.convert import convert as convert
 from datasets_cli.verbs.delete import delete as delete
 from datasets_cli.verbs.demo import run_demo as run_demo
@@ -108,15 +107,14 @@ from datasets_cli.verbs.diff import compare_datasets as compare_datasets
 from datasets_cli.verbs.download import download as download
 from datasets_cli.verbs.download import plan_download as plan_download
 from datasets_cli.verbs.du import disk_usage as disk_usage
-from datasets_cli.verbs.env import program_info as program_info
 from datasets_cli.verbs.export_dataset import export_dataset as export_dataset
 from datasets_cli.verbs.import_dataset import import_dataset as import_dataset
 from datasets_cli.verbs.import_dataset import plan_import as plan_import
 from datasets_cli.verbs.info import dataset_info as dataset_info
+from datasets_cli.verbs.info import dataset_path as dataset_path
 from datasets_cli.verbs.list import list_datasets as list_datasets
 from datasets_cli.verbs.list import match_datasets as match_datasets
 from datasets_cli.verbs.overlap import find_overlap as find_overlap
-from datasets_cli.verbs.path import dataset_path as dataset_path
 from datasets_cli.verbs.peek import peek as peek
 from datasets_cli.verbs.plot import plot as plot
 from datasets_cli.verbs.preprocess import join_datasets as join_datasets
@@ -124,6 +122,8 @@ from datasets_cli.verbs.preprocess import plan_preprocess as plan_preprocess
 from datasets_cli.verbs.preprocess import preprocess as preprocess
 from datasets_cli.verbs.preprocess import preprocess_columns as preprocess_columns
 from datasets_cli.verbs.preprocess import run_plan as run_plan
+from datasets_cli.verbs.program import program_info as program_info
+from datasets_cli.verbs.program import settings as settings
 from datasets_cli.verbs.prune import prune as prune
 from datasets_cli.verbs.recipes import check_recipe as check_recipe
 from datasets_cli.verbs.recipes import list_recipes as list_recipes

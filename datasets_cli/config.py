@@ -153,26 +153,6 @@ def load_config(
         )
     if file is None:
         file = read_config_file(read_user_text(config_path()) or "")
-    return _chosen(file, env, root, offline, mirrors, allow_http, lowest_speed)
-
-
-def check_config(text: str) -> None:
-    """Reject config text that would make every command fail at start-up."""
-    file = read_config_file(text)
-    check_names(file.limits)
-    _chosen(file, {})
-
-
-def _chosen(
-    file: ConfigFile,
-    env: Mapping[str, str],
-    root: Root = None,
-    offline: bool | None = None,
-    mirrors: Iterable[str] = (),
-    allow_http: bool | None = None,
-    lowest_speed: float | str | None = None,
-) -> Config:
-    """Return the configuration from the config file, the environment and the flags."""
     chosen_root = root or env.get("RLDS_HOME") or file.core.root
     texts = [*mirrors, *filter(str.strip, env.get("RLDS_MIRRORS", "").split(","))]
     texts += [f"{prefix}={to}" for prefix, to in file.mirrors.items()]

@@ -26,15 +26,15 @@ Contents
     render | look:render | Render a trajectory as a GIF, a contact sheet or a video
     stats | look:stats | Show statistics of columns, returns and lengths
     card | look:card | Print a dataset card in Markdown or for Hugging Face
-    ui | page:ui | Browse datasets in a read-only web page
+    ui | look:ui | Browse datasets in a read-only web page
     score | look:score | Print normalised scores of returns
 Your own data
     import | own:import_data | Import another tool's files as a dataset
     export | own:export | Export an installed dataset to another tool's format
     preprocess | preprocess:preprocess | Apply a function or transforms to datasets in parallel
     record | own:record | Record episodes of a gymnasium environment into a dataset
-    data | data:data | Show the data that rlds.toml declares
-    data add | data:add | Add a [data.NAME] table to rlds.toml
+    data | own:data | Show the data that rlds.toml declares
+    data add | own:add | Add a [data.NAME] table to rlds.toml
     recipe list | setup:recipe_list | List the recipes
     recipe show | setup:recipe_show | Show the family that a recipe describes
     recipe new | setup:recipe_new | Write a commented template for a new recipe

@@ -163,7 +163,7 @@ def whole(least: int, most: int, shown: str) -> Check:
 def has(needed: Mapping[str, Any], **others: Any) -> Check:
     """Return the check of an object with these entries; the object itself is not converted."""
     hints = {**needed, **others}
-    known = [_Field(name, name, name in needed, *_shape(hint)) for name, hint in hints.items()]
+    known = [(name, name, name in needed, _shape(hint)) for name, hint in hints.items()]
     if needed:  # a valid object has attributes, and so is true
         return Check("an object", partial(_attributes, known))
     return Check("an object", lambda value: _attributes(known, value) is not None)
@@ -199,20 +199,24 @@ class _Shape(NamedTuple):
     holds: Make | None = None
 
 
+def _convert(shape: _Shape, value: Any) -> Any:
+    """Return a value converted and checked."""
+    if type(value) not in shape.types:
+        raise WrongValue("", shape.expected, value)
+    made = value if shape.make is None else shape.make(value)
+    if shape.holds is not None and not shape.holds(made):
+        raise WrongValue("", shape.expected, value)
+    return made
+
+
 def _each(shape: _Shape, named: Iterable[tuple[str | int, Any]]) -> list[Any]:
     """Convert values, each with its name or number for errors."""
-    types, expected, make, holds = shape
     values = []
     for name, value in named:
         try:
-            if type(value) not in types:
-                raise WrongValue("", expected, value)
-            made = value if make is None else make(value)
-            if holds is not None and not holds(made):
-                raise WrongValue("", expected, value)
+            values.append(_convert(shape, value))
         except WrongValue as error:
             raise error.below(name) from None
-        values.append(made)
     return values
 
 
@@ -244,20 +248,12 @@ def _union(*hints: Any) -> _Shape:
     by_type = {kind: shape for shape in shapes for kind in shape.types}
     *words, last = [shape.expected for shape in shapes]
     expected = f"{', '.join(words)} or {last}"
-    if not any(shape.make for shape in shapes):
-        tests = {kind: shape.holds for kind, shape in by_type.items()}
-
-        def holds(item: Any) -> object:
-            test = tests[type(item)]
-            return test is None or test(item)
-
-        return _Shape(tuple(tests), expected, holds=holds if any(tests.values()) else None)
 
     def make(value: Any) -> Any:
         if value is None:
             return None
         try:
-            return _each(by_type[type(value)], [("", value)])[0]
+            return _convert(by_type[type(value)], value)
         except WrongValue as error:
             if error.where or type(value) is dict:
                 raise
@@ -282,71 +278,42 @@ def _mapping(_: Any, hint: Any) -> _Shape:
 def _items(kind: Any, hint: Any) -> Callable[..., Any]:
     """Return the function that converts a list, or the values of an object with their names."""
     shape = _shape(hint)
-    is_plain, are_known, holds = shape.make is None, {*shape.types}.issuperset, shape.holds
 
     def make(values: Collection[Any], names: Iterable[str] = ()) -> Any:
-        # Most of a manifest is keys and shapes: lists that need no conversion are checked at once.
-        try:
-            is_taken = is_plain and are_known(map(type, values))
-            if is_taken and (holds is None or all(map(holds, values))):
-                return kind(values)
-        except WrongValue:
-            pass  # checked one by one below, to name the wrong item
         return kind(_each(shape, zip(names or range(len(values)), values, strict=True)))
 
     return make
 
 
-class _Field(NamedTuple):
-    """A field of a dataclass; ``name`` is its name in JSON, empty for a ``*name``."""
-
-    name: str
-    attribute: str
-    is_needed: bool
-    types: tuple[type, ...]
-    expected: str
-    make: Make | None
-    holds: Make | None
+_Field = tuple[str, str, bool, _Shape]
+"""A field of a dataclass: its name in JSON (empty for a ``*name``), attribute, need and shape."""
 
 
 def _attributes(known: Iterable[_Field], value: dict[str, Any]) -> dict[str, Any]:
     """Return the converted values of fields from a JSON object."""
     values: dict[str, Any] = {}
-    name = ""
-    try:
-        for name, attribute, is_needed, types, expected, make, holds in known:
+    for name, attribute, is_needed, shape in known:
+        try:
             if not name or name in value:
-                item = value[name] if name else value
-                if type(item) not in types:
-                    raise WrongValue("", expected, item)
-                made = item if make is None else make(item)
-                if holds is not None and not holds(made):
-                    raise WrongValue("", expected, item)
-                values[attribute] = made
+                values[attribute] = _convert(shape, value[name] if name else value)
             elif is_needed:
-                raise WrongValue("", expected)
-    except WrongValue as error:
-        raise error.below(name) from None
+                raise WrongValue("", shape.expected)
+        except WrongValue as error:
+            raise error.below(name) from None
     return values
 
 
 def _dataclass(kind: Any) -> Make:
     """Return the function that converts a JSON object to a dataclass."""
-    is_closed, is_plain = getattr(kind, "CLOSED", False), not hasattr(kind, "__post_init__")
 
     def make(value: dict[str, Any]) -> Any:
         known = _fields(kind)
         values = _attributes(known, value)
-        if is_closed:
-            names = [field.name for field in known]
+        if getattr(kind, "CLOSED", False):
+            names = [name for name, *_ in known]
             if unknown := [name for name in value if name not in names]:
                 raise WrongValue("", f"some of {', '.join(names)}", ", ".join(unknown))
-        if not is_plain or len(values) < len(known):
-            return kind(**values)
-        # `__init__` of a frozen class sets each attribute separately: three times as slow.
-        made = object.__new__(kind)
-        made.__dict__.update(values)
-        return made
+        return kind(**values)
 
     return make
 
@@ -356,7 +323,7 @@ def _fields(kind: Any) -> list[_Field]:
     hints = typing.get_type_hints(kind, include_extras=True)
     needed = {each.name: each.default is each.default_factory is MISSING for each in fields(kind)}
     return [
-        _Field("" if is_spread else name, path, needed[path], *_shape(hints[path]))
+        ("" if is_spread else name, path, needed[path], _shape(hints[path]))
         for name, path, is_spread in (entry[:3] for entry in entries_of(kind))
         if path in needed
     ]

@@ -1,4 +1,4 @@
-"""Everything known about one dataset, without opening its data."""
+"""Everything known about one dataset, without opening its data, and its folder."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any
 from datasets_cli.audit.report import AuditReport, load_report
 from datasets_cli.catalogue.entries import families, load_recipe
 from datasets_cli.catalogue.names import Resolved, resolve
-from datasets_cli.catalogue.selection import KnownId
+from datasets_cli.catalogue.selection import InstalledId, KnownId
+from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields
 from datasets_cli.errors import UnknownDataset, UsageError
 from datasets_cli.install.find import (
     condition_of,
     id_without_family,
+    installed_id,
     is_installed,
 )
 from datasets_cli.recipe import Option
@@ -137,3 +139,43 @@ def _copied(manifest: Manifest, root: CacheRoot) -> dict[str, Any]:
     summary, audited = (load(root, manifest.content) for load in (load_summary, load_report))
     tables = {"report": report, "summary": summary, "audited": audited}
     return terms | {"manifest": manifest, **tables}
+
+
+@dataclass(frozen=True)
+class DatasetFolder(JsonForm):
+    """The folder of an installed dataset, for ``open``, ``Path`` and ``str``.
+
+    Args:
+        id: the full id.
+        path: the folder.
+        state: ``"installed"``, ``"unchecked"``, ``"unverified"`` or ``"damaged"``.
+        problem: the reason why it is damaged, or empty.
+    """
+
+    JSON = "id path state"
+
+    id: str
+    path: Path
+    state: str = "installed"
+    problem: str = ""
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+@takes_fields(InstalledId)
+def dataset_path(call: InstalledId) -> DatasetFolder:
+    """Return the folder of an installed dataset, which ``Path`` and ``open`` accept.
+
+    Raises:
+        DatasetNotInstalled: the dataset is not installed under this root.
+        UnknownDataset: no recipe and no folder has that name.
+    """
+    config = call.chosen_config()
+    id = installed_id(call.id, config)
+    folder = CacheRoot(config.root).dataset(id)
+    condition = condition_of(folder, id)
+    return DatasetFolder(id, folder, condition.state, condition.problem)

@@ -221,6 +221,6 @@ def test_the_command_takes_what_the_function_does(config: Config, capsys: Captur
     assert PageCall().port == 0 and PageCall().host == "127.0.0.1"
 
 
-@pytest.mark.parametrize("code", ["import datasets_cli", "from datasets_cli.cli import page"])
+@pytest.mark.parametrize("code", ["import datasets_cli", "from datasets_cli.cli import look"])
 def test_nothing_of_the_extra_is_imported_before_a_page_is_served(code: str) -> None:
     assert not imported_by(code) & {"starlette", "uvicorn", "jinja2"}

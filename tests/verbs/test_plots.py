@@ -269,7 +269,7 @@ def test_a_plot_fits_the_terminal_and_a_dumb_one_gets_no_codes(
 
 def test_no_name_of_a_dataset_is_a_formula(config: Config, tmp_path: Path) -> None:
     chart = replace(datasets_cli.plot(made(config, "plain", {})), x="$\\frac{1}$ <b>")
-    from datasets_cli.verbs.picture import draw_file
+    from datasets_cli.verbs.plot import draw_file
 
     draw_file(chart, tmp_path / "odd.svg", "svg")
     texts = [each.text for each in ElementTree.parse(tmp_path / "odd.svg").iter()]
