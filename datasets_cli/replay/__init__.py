@@ -20,7 +20,6 @@ _LAZY_IMPORTS = {
     "Writer": "replay.writing.writers",
     "ImmutableDatasetWriter": "replay.writing.writers",
     "TensorDictRoundRobinWriter": "replay.writing.writers",
-    "find_start_stop_traj": "replay.trajectories.bounds",
     "TrajectoryPredicate": "replay.queries.conditions",
     "DTypeCastTransform": "replay.transforms.entries",
     "Reward2GoTransform": "replay.transforms.steps",

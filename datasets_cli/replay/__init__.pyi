@@ -37,7 +37,6 @@ from datasets_cli.replay.storages.sequences import Sequences as Sequences
 from datasets_cli.replay.storages.tensors import LazyMemmapStorage as LazyMemmapStorage
 from datasets_cli.replay.storages.tensors import LazyTensorStorage as LazyTensorStorage
 from datasets_cli.replay.storages.tensors import TensorStorage as TensorStorage
-from datasets_cli.replay.trajectories.bounds import find_start_stop_traj as find_start_stop_traj
 from datasets_cli.replay.trajectories.split import split_trajectories as split_trajectories
 from datasets_cli.replay.trajectories.trajectory_table import Trajectories as Trajectories
 from datasets_cli.replay.transforms.entries import CatTensors as CatTensors

@@ -32,8 +32,6 @@ from datasets_cli.schema.shapes import (
     TrajectoryNumbers,
 )
 
-Cursor = int | torch.Tensor | range | None
-
 
 class TrajectoryBounds(NamedTuple):
     """Trajectories of several sequences, sequence by sequence.
@@ -53,21 +51,6 @@ def bounds_of(ends: StepFlags) -> TrajectoryBounds:
     first = last.roll(1) + 1  # the step after the end of the trajectory before
     first[_opens(sequence)] = 0  # the first trajectory of a sequence begins with it
     return TrajectoryBounds(sequence, first, last, last - first + 1)
-
-
-def ring_bounds_of(ends: StepFlags) -> TrajectoryBounds:
-    """Return the trajectories of rings, in which step 0 follows the last step.
-
-    step     0 1 2 3 4 5
-    end      . x . . x .       from 2 to 4, and from 5 to 1
-    """
-    sequence, first, last, _ = bounds_of(ends)
-    opens = _opens(sequence)
-    # Steps after the last end of a ring belong to its first trajectory, which begins there.
-    final = torch.searchsorted(sequence, sequence[opens], right=True) - 1
-    num_steps = ends.shape[1]
-    first[opens] = (last[final] + 1) % num_steps
-    return TrajectoryBounds(sequence, first, last, (last - first) % num_steps + 1)
 
 
 def ends_of_numbers(number: torch.Tensor, time: int = -1) -> StepFlags:
@@ -145,80 +128,6 @@ def sum_so_far(values: torch.Tensor, begins: StepFlags) -> torch.Tensor:
     """Return for each step the sum of the values from its trajectory's start to it."""
     time = begins.ndim - 1
     return sum_to_go(values.flip(time), begins.flip(time), 1.0).flip(time)
-
-
-def find_start_stop_traj(
-    *,
-    trajectory: torch.Tensor | None = None,
-    end: torch.Tensor | None = None,
-    at_capacity: bool,
-    cursor: Cursor = None,
-    device: torch.device | str | None = None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the first rows, last rows and lengths of the trajectories of a storage.
-
-        row    0 1 2 3 4 5 6 7 8 9        full, written last at row 4, so that 5 is the oldest
-        end    . . x . . . . x . .
-        from 8 to 2 (5 rows, around the end), from 3 to 4 (cut by the cursor), from 5 to 7
-
-    Args:
-        trajectory: ids ``[T, *B]``, time first; a trajectory ends where the id changes.
-        end: bool ``[T, *B]``, True on the last row of each; exclusive with ``trajectory``.
-        at_capacity: whether the storage is a full ring, in which row 0 follows the last row. A
-            dataset never is.
-        cursor: in a full ring, the row written last. The row after it was overwritten, so that its
-            trajectory ends there.
-        device: the device of the search; the results are on the device of the input.
-
-    Returns:
-        first rows and last rows int64 ``[K, 1 + len(B)]``, time in column 0 and the position in the
-        batch in the next ones, and lengths int64 ``[K]``. A last row belongs to its trajectory.
-
-    Raises:
-        UsageError: neither or both of ``trajectory`` and ``end`` are given.
-        WrongRows: they are empty.
-    """
-    signal = end if trajectory is None else trajectory
-    if signal is None or (end is not None and trajectory is not None):
-        count = "neither" if signal is None else "both"
-        raise UsageError(
-            f"Expected either trajectory or end; found {count}.",
-            argument="trajectory",
-            found=count,
-            advice="Pass trajectory, the ids, or end, the flags of last rows.",
-        )
-    if signal.ndim == 0 or signal.shape[0] == 0:
-        name = "end" if trajectory is None else "trajectory"
-        raise WrongRows(
-            f"{name} must have rows [T, *B]; found a tensor {list(signal.shape)}.",
-            argument=name,
-            expected="[T, *B]",
-            found=list(signal.shape),
-        )
-    ends = _last_rows(signal.to(device or signal.device), end is None, at_capacity, cursor)
-    # Each position in the batch is a separate ring. Without at_capacity the last row is an end: no
-    # trajectory continues at row 0.
-    rings = ends.reshape(len(ends), -1).t()
-    ring, first, last, lengths = ring_bounds_of(rings)
-    place = torch.stack((ring, *torch.unravel_index(ring, ends.shape[1:])), 1)[:, 1:]
-    starts = torch.cat((first.unsqueeze(1), place), 1).to(signal.device)
-    stops = torch.cat((last.unsqueeze(1), place), 1).to(signal.device)
-    return starts, stops, lengths.to(signal.device)
-
-
-def _last_rows(
-    signal: torch.Tensor, is_ids: bool, at_capacity: bool, cursor: Cursor
-) -> torch.Tensor:
-    """Return whether rows end their trajectory, bool ``[T, *B]``; each column has an end."""
-    end = ends_of_numbers(signal, time=0) if is_ids else signal.clone()
-    if not at_capacity:
-        end[-1] = True
-        return end
-    if cursor is not None:  # if several rows were written at once, the last one counts
-        where = torch.as_tensor(list(cursor) if isinstance(cursor, range) else cursor)
-        end[where.reshape(-1)[-1:] % len(end)] = True
-    end[-1] |= ~end.any(0)  # one trajectory without an end fills the ring: cut it somewhere
-    return end
 
 
 def _opens(sequence: torch.Tensor) -> Mask:

@@ -60,7 +60,6 @@ __all__ = [
     "Writer",
     "WriterEnsemble",
     "filter_trajectories",
-    "find_start_stop_traj",
     "iter_trajectories",
     "prefill_replay_buffer",
     "traj",

@@ -16,7 +16,6 @@ from datasets_cli.replay.trajectories.bounds import (
     index_from_ends,
     last_of,
     numbers_of,
-    ring_bounds_of,
     steps_of,
 )
 
@@ -50,22 +49,6 @@ def test_bounds_are_those_of_a_loop(ends: list[list[bool]]) -> None:
     found = bounds_of(torch.tensor(ends))
     assert listed(found.sequence, found.first, found.last) == slow_bounds(ends)
     assert torch.equal(found.lengths, found.last - found.first + 1)
-
-
-@quick
-@given(flags)
-def test_a_ring_continues_its_last_steps_in_its_first_trajectory(ends: list[list[bool]]) -> None:
-    for row in ends:
-        row[-1] |= not any(row)
-    found = ring_bounds_of(torch.tensor(ends))
-    right = []
-    for sequence, first, last in slow_bounds(ends):
-        row = ends[sequence]
-        final = max(step for step, is_end in enumerate(row) if is_end)
-        right.append((sequence, first if first else (final + 1) % len(row), last))
-    assert listed(found.sequence, found.first, found.last) == right
-    steps = torch.bincount(found.sequence, found.lengths.double())
-    assert steps.tolist() == [len(ends[0])] * len(ends)  # every step is in one trajectory
 
 
 @quick

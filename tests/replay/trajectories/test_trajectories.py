@@ -21,7 +21,6 @@ from datasets_cli.config import Config
 from datasets_cli.errors import OutOfRange, UnknownKey, Unsupported, UsageError, WrongRows
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.replay import find_start_stop_traj
 from tests.support import minari_files
 from tests.support.refusals import refused
 
@@ -31,65 +30,8 @@ from tests.support.refusals import refused
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from torchrl.collectors.utils import split_trajectories as split_of_torchrl
-    from torchrl.data.replay_buffers.utils import find_start_stop_traj as find_of_torchrl
 
 quick = settings(max_examples=80)
-
-
-@st.composite
-def signals(draw: Any) -> dict[str, torch.Tensor]:
-    """Flags or ids ``[T, *B]``."""
-    shape = (draw(st.integers(1, 9)), *draw(st.lists(st.integers(1, 3), max_size=2)))
-    rng = torch.Generator().manual_seed(draw(st.integers(0, 99)))
-    flags = torch.rand(shape, generator=rng) < draw(st.sampled_from([0.0, 0.3, 0.7]))
-    return {"end": flags} if draw(st.booleans()) else {"trajectory": flags.long().cumsum(0) % 3}
-
-
-@quick
-@given(signal=signals(), at_capacity=st.booleans(), cursor=st.none() | st.integers(0, 8))
-def test_trajectories_are_found_where_torchrl_finds_them(
-    signal: dict[str, torch.Tensor], at_capacity: bool, cursor: int | None
-) -> None:
-    (rows,) = signal.values()
-    cursor = None if cursor is None else cursor % len(rows)
-    ours = find_start_stop_traj(**signal, at_capacity=at_capacity, cursor=cursor)
-    theirs = find_of_torchrl(**signal, at_capacity=at_capacity, cursor=cursor)
-    if rows.ndim < 3:
-        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
-    found, right = (
-        sorted(zip(*(part.tolist() for part in parts), strict=True)) for parts in (ours, theirs)
-    )
-    assert found == right  # with two batch dimensions TorchRL lists the last one first
-
-
-def test_the_last_trajectory_of_a_dataset_is_not_glued_to_the_first() -> None:
-    end = torch.tensor([False, False, True, False, False])
-    start, stop, lengths = find_start_stop_traj(end=end, at_capacity=False)
-    assert (start.tolist(), stop.tolist(), lengths.tolist()) == ([[0], [3]], [[2], [4]], [3, 2])
-    start, stop, lengths = find_start_stop_traj(end=end, at_capacity=True)
-    assert (start.tolist(), stop.tolist(), lengths.tolist()) == ([[3]], [[2]], [5])
-
-
-def test_a_cursor_can_be_a_range_or_a_tensor() -> None:
-    end = torch.zeros(6, dtype=torch.bool)
-    for cursor in (range(1, 4), torch.tensor([1, 2, 3]), 3):
-        start, _, _ = find_start_stop_traj(end=end, at_capacity=True, cursor=cursor)
-        assert start.tolist() == [[4]]
-    assert not end.any()
-
-
-@pytest.mark.parametrize(
-    ("signals", "argument", "found"),
-    [
-        ({}, "trajectory", "neither"),
-        ({"end": torch.zeros(0)}, "end", [0]),
-        ({"end": torch.tensor(True)}, "end", []),
-        ({"end": torch.zeros(2), "trajectory": torch.zeros(2)}, "trajectory", "both"),
-    ],
-)
-def test_wrong_signals_are_refused(signals: Any, argument: str, found: Any) -> None:
-    with refused(UsageError, argument=argument, found=found):
-        find_start_stop_traj(**signals, at_capacity=False)
 
 
 @st.composite

@@ -38,7 +38,6 @@ __all__ = [
     "Writer",
     "WriterEnsemble",
     "filter_trajectories",
-    "find_start_stop_traj",
     "iter_trajectories",
     "prefill_replay_buffer",
     "traj",
@@ -57,7 +56,6 @@ else:
             "samplers",
             "scheduler",
             "storages",
-            "utils",
             "writers",
         ),
     )
