@@ -162,7 +162,7 @@ _LAZY_IMPORTS = {
     "Transform": "replay.transforms.transform",
     # environments and collectors
     "GymEnv": "environments.gym_env",
-    "ParallelEnv": "environments.batched_env",
+    "ParallelEnv": "environments.gym_env",
     "RandomPolicy": "environments.policies",
     "Collector": "environments.collectors.collectors",
     "MultiSyncCollector": "environments.collectors.collectors",

@@ -10,10 +10,10 @@ from datasets_cli import replay as replay
 from datasets_cli import results as results
 from datasets_cli import specs as specs
 from datasets_cli import torchrl as torchrl
-from datasets_cli.environments.batched_env import ParallelEnv as ParallelEnv
 from datasets_cli.environments.collectors.collectors import Collector as Collector
 from datasets_cli.environments.collectors.collectors import MultiSyncCollector as MultiSyncCollector
 from datasets_cli.environments.gym_env import GymEnv as GymEnv
+from datasets_cli.environments.gym_env import ParallelEnv as ParallelEnv
 from datasets_cli.environments.policies import RandomPolicy as RandomPolicy
 from datasets_cli.errors import RldsError as RldsError
 from datasets_cli.errors import UsageError as UsageError

@@ -7,10 +7,10 @@ from typing import Any
 
 from datasets_cli.audit.rules.facts import facts_of
 from datasets_cli.audit.rules.finding import SEVERITIES, Finding
-from datasets_cli.audit.rules.lengths import UNFINISHED
 from datasets_cli.audit.rules.registry import RULES
 from datasets_cli.audit.rules.rows import AuditedRows, audited_rows
 from datasets_cli.audit.rules.rule import About, Rule
+from datasets_cli.audit.rules.time import UNFINISHED
 from datasets_cli.core.progress import Progress, Rows
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.transitions import SHIFTED

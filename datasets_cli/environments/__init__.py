@@ -8,11 +8,11 @@ from __future__ import annotations
 from datasets_cli.lazy_names import lazy_names, room_names
 
 _LAZY_IMPORTS = {
-    "SerialEnv": "environments.batched_env",
+    "SerialEnv": "environments.gym_env",
     "MultiAsyncCollector": "environments.collectors.collectors",
-    "DistributedCollector": "environments.collectors.distributed",
-    "DistributedSyncCollector": "environments.collectors.distributed",
-    "RayCollector": "environments.collectors.distributed",
+    "DistributedCollector": "environments.collectors.collectors",
+    "DistributedSyncCollector": "environments.collectors.collectors",
+    "RayCollector": "environments.collectors.collectors",
 }
 
 _HOMES = {**room_names("environments."), **_LAZY_IMPORTS}

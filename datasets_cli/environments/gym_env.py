@@ -1,18 +1,22 @@
-"""A single gymnasium environment."""
+"""Environments of gymnasium: one, or several side by side, in this process or one process each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
 import torch
 
 from datasets_cli.core.gymnasium_extra import gymnasium
+from datasets_cli.core.options import takes_fields
 from datasets_cli.environments.environment import Environment
-from datasets_cli.environments.lanes import GymnasiumLanes, SingleLane
+from datasets_cli.environments.lanes import DISABLED, GymnasiumLanes, SingleLane, VectorLanes
 from datasets_cli.errors import Unsupported, UsageError
+from datasets_cli.parallel.workers import without_main_file
+from datasets_cli.replay.arguments import whole_number
 from datasets_cli.torchrl.keywords import accepts_keywords
 
 
@@ -109,3 +113,147 @@ class EnvironmentFactory:
         made = self.function(**self.arguments)
         environment: gymnasium.Env = getattr(made, "gymnasium_env", made)
         return environment
+
+
+MakeEnv = Callable[..., Any]
+EnvArguments = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
+
+
+@dataclass(frozen=True)
+class BatchedOptions:
+    """The arguments of environments side by side.
+
+    Args:
+        num_workers: the number of environments, N.
+        create_env_fn: a function that returns a ``GymEnv`` or a gymnasium environment, or one
+            function per environment. The first is called one extra time, to read its specs.
+        create_env_kwargs: the keyword arguments of the functions, or one mapping per environment.
+        device: the device of the returned tensors; None uses the device of the first ``GymEnv``.
+    """
+
+    num_workers: int
+    create_env_fn: MakeEnv | Sequence[MakeEnv]
+    create_env_kwargs: EnvArguments = None
+    _: KW_ONLY
+    device: str | torch.device | None = None
+
+    def factories(self) -> list[EnvironmentFactory]:
+        """Return the factory of each environment."""
+        count = whole_number("num_workers", self.num_workers, 1)
+        function, kwargs = self.create_env_fn, self.create_env_kwargs
+        functions = [*function] if isinstance(function, Sequence) else [function] * count
+        mappings = [*kwargs] if isinstance(kwargs, Sequence) else [kwargs or {}] * count
+        for name, values in (("create_env_fn", functions), ("create_env_kwargs", mappings)):
+            if len(values) != count:
+                raise UsageError(
+                    f"{name} must be one value for all {count} environments, or one for each, not "
+                    f"{len(values)}.",
+                    argument=name,
+                    expected=count,
+                    found=len(values),
+                )
+        for each in functions:
+            if not callable(each):
+                raise UsageError(
+                    f"create_env_fn must be a function that returns an environment, not {each!r}.",
+                    argument="create_env_fn",
+                    found=type(each).__name__,
+                )
+        return [EnvironmentFactory(*each) for each in zip(functions, mappings, strict=True)]
+
+
+class BatchedEnv(Environment):
+    """Several gymnasium environments side by side, one lane each."""
+
+    def __init__(self, options: BatchedOptions) -> None:
+        self._options = options
+        self._factories = options.factories()
+        first = _make_gym_env(self._factories[0])
+        first.close()
+        self._name = repr(first)
+        encoding = first.categorical_action_encoding
+        super().__init__((len(self._factories),), options.device or first.device, encoding)
+
+    @abstractmethod
+    def _make_vector_env(self) -> gymnasium.vector.VectorEnv:
+        """Return gymnasium's vector environment."""
+
+    def _make_lanes(self) -> GymnasiumLanes:
+        try:
+            return VectorLanes(self._make_vector_env())
+        except RuntimeError as error:
+            raise UsageError(
+                f"{self}: the spaces of the environments differ: {error}",
+                argument="create_env_fn",
+                advice="Return environments with the same spaces.",
+            ) from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if "stepper" in vars(self):
+            raise Unsupported(
+                f"{self} cannot be pickled after a reset or a seed.",
+                advice="Pass a function that returns a new one.",
+            )
+        return _rebuild_batched, (type(self), self._options)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self._factories)} x {self._name})"
+
+
+@accepts_keywords
+class SerialEnv(BatchedEnv):
+    """Several environments in this process: gymnasium's ``SyncVectorEnv``."""
+
+    @takes_fields(BatchedOptions)
+    def __init__(self, options: BatchedOptions) -> None:
+        super().__init__(options)
+
+    def _make_vector_env(self) -> gymnasium.vector.VectorEnv:
+        return gymnasium.vector.SyncVectorEnv(self._factories, copy=False, autoreset_mode=DISABLED)
+
+
+@accepts_keywords
+class ParallelEnv(BatchedEnv):
+    """Several environments, each in its own process: gymnasium's ``AsyncVectorEnv``.
+
+    The processes start on the first reset. If the functions return a ``GymEnv`` by its registered
+    name, the processes import gymnasium but not torch.
+    """
+
+    @takes_fields(BatchedOptions)
+    def __init__(self, options: BatchedOptions) -> None:
+        super().__init__(options)
+
+    def _make_vector_env(self) -> gymnasium.vector.VectorEnv:
+        with without_main_file():
+            return gymnasium.vector.AsyncVectorEnv(
+                [_light_factory(factory) for factory in self._factories],
+                copy=False,
+                context="spawn",
+                autoreset_mode=DISABLED,
+            )
+
+
+def _make_gym_env(factory: EnvironmentFactory) -> GymEnv:
+    environment = factory.function(**factory.arguments)
+    if isinstance(environment, GymEnv):
+        return environment
+    if isinstance(environment, gymnasium.Env):
+        return GymEnv(environment)
+    raise UsageError(
+        f"create_env_fn must return a GymEnv or a gymnasium environment, not {environment!r}.",
+        argument="create_env_fn",
+        found=type(environment).__name__,
+    )
+
+
+def _light_factory(factory: EnvironmentFactory) -> Callable[[], gymnasium.Env]:
+    """Return a factory that only needs gymnasium, if the environment has a registered name."""
+    environment = _make_gym_env(factory)
+    environment.close()
+    return environment.named_factory or factory
+
+
+def _rebuild_batched(kind: Any, options: BatchedOptions) -> BatchedEnv:
+    environment: BatchedEnv = kind(**vars(options))
+    return environment

@@ -31,10 +31,10 @@ _LAZY_IMPORTS = {
     "SyncDataCollector": "environments.collectors.collectors:Collector",
     "MultiSyncDataCollector": "environments.collectors.collectors:MultiSyncCollector",
     "MultiaSyncDataCollector": "environments.collectors.collectors:MultiAsyncCollector",
-    "DistributedDataCollector": "environments.collectors.distributed:DistributedCollector",
-    "DistributedSyncDataCollector": "environments.collectors.distributed:DistributedSyncCollector",
-    "RPCCollector": "environments.collectors.distributed:DistributedCollector",
-    "RPCDataCollector": "environments.collectors.distributed:DistributedCollector",
+    "DistributedDataCollector": "environments.collectors.collectors:DistributedCollector",
+    "DistributedSyncDataCollector": "environments.collectors.collectors:DistributedSyncCollector",
+    "RPCCollector": "environments.collectors.collectors:DistributedCollector",
+    "RPCDataCollector": "environments.collectors.collectors:DistributedCollector",
 }
 
 _HOMES = {**room_names("torchrl."), **_LAZY_IMPORTS}

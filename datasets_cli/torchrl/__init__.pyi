@@ -2,12 +2,10 @@
 
 from datasets_cli.environments.collectors.collectors import (
     Collector,
-    MultiAsyncCollector,
-    MultiSyncCollector,
-)
-from datasets_cli.environments.collectors.distributed import (
     DistributedCollector,
     DistributedSyncCollector,
+    MultiAsyncCollector,
+    MultiSyncCollector,
 )
 from datasets_cli.specs.bounded import Bounded, UnboundedContinuous, UnboundedDiscrete
 from datasets_cli.specs.categorical import Binary, Categorical, MultiCategorical

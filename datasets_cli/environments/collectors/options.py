@@ -11,8 +11,8 @@ import torch
 from tensordict.nn import InteractionType
 
 from datasets_cli.environments.actions import CheckActions, validate_mode
-from datasets_cli.environments.batched_env import EnvArguments
 from datasets_cli.environments.environment import Environment
+from datasets_cli.environments.gym_env import EnvArguments
 from datasets_cli.environments.tensordict_environment import is_environment
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import whole_number
