@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import datasets_cli
-from datasets_cli.catalogue.selection import KnownIds
+from datasets_cli.catalogue.names import KnownIds
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import coloured, fact, fitted, table, wrapped

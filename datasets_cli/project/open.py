@@ -9,8 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from datasets_cli.catalogue.names import OWN, resolve
-from datasets_cli.catalogue.selection import as_list
+from datasets_cli.catalogue.names import OWN, as_list, resolve
 from datasets_cli.config import RootOptions, read_user_text
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import check_numbers, part_of, takes_fields

@@ -1,39 +1,58 @@
-"""Killed conversions: datasets whose raw files are complete, and which are not installed."""
+"""Plans of preparation: steps, killed conversions and tables that are due; and their execution."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from datasets_cli.catalogue.names import Resolved, is_glob, match, resolve
-from datasets_cli.catalogue.selection import as_list, select_installed
+from datasets_cli.catalogue.names import (
+    Resolved,
+    as_list,
+    is_glob,
+    match,
+    resolve,
+    select_installed,
+)
 from datasets_cli.config import Config
-from datasets_cli.core.progress import Note, Progress
+from datasets_cli.core.progress import Note, Progress, silent
 from datasets_cli.core.progress_display import displayed
 from datasets_cli.core.quantities import human_bytes
 from datasets_cli.errors import (
     DamagedDataset,
     DatasetNotInstalled,
     NetworkError,
+    PartialFailure,
     RldsError,
     UnknownDataset,
     UsageError,
 )
 from datasets_cli.install.fetch import resources_of
-from datasets_cli.install.find import condition_of, installed_id, is_installed
+from datasets_cli.install.find import (
+    condition_of,
+    installed_id,
+    is_installed,
+    read_sound_manifest_of,
+)
 from datasets_cli.install.installation import install_dataset
-from datasets_cli.install.options import InstalledDataset, InstallOptions
-from datasets_cli.parallel.engine import Workers
-from datasets_cli.preprocessing.derivation import FAMILY, selection_of
-from datasets_cli.preprocessing.function import FunctionIdentity, changes_by_name
+from datasets_cli.install.options import FailedDataset, InstalledDataset, InstallOptions
+from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
+from datasets_cli.preprocessing.derivation import FAMILY, DerivedDataset, derive, selection_of
+from datasets_cli.preprocessing.function import FunctionIdentity, changes_by_name, load_function
 from datasets_cli.preprocessing.origin import origin_of
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.project.file import StepFile
-from datasets_cli.project.results import PlannedDataset, PreprocessPlan, TaskState
+from datasets_cli.project.results import (
+    DatasetTables,
+    PlannedDataset,
+    PreprocessPlan,
+    PreprocessResults,
+    TaskState,
+)
 from datasets_cli.project.step import PreprocessStep, refuse_functions
+from datasets_cli.project.tables import make_due_tables, plan_tables
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.partial_download import read_state
 from datasets_cli.store.cache_root import CacheRoot, has_manifest, lock_of, runs_to
@@ -109,8 +128,6 @@ def make_plan(
     """Return the plan of one step, of the tables of ids, or of all that is due."""
     here = Path(folder or "").absolute()
     if step is None and ids:
-        from datasets_cli.project.tables import plan_tables
-
         names = as_list(ids)
         refuse_functions(names)
         installed = [installed_id(id, config) for id in select_installed(names, config)]
@@ -123,9 +140,6 @@ def make_plan(
 
 def plan_all(folder: Path, config: Config) -> PreprocessPlan:
     """Return the plan of a folder and a root, without importing user code."""
-    # Imported here: a call of one step needs neither downloads nor statistics.
-    from datasets_cli.project.tables import plan_tables
-
     file = StepFile(folder)
     steps = file.read()
     named = {f"Step {number} of {file.path}": step for number, step in enumerate(steps or (), 1)}
@@ -346,3 +360,91 @@ def _check(steps: Mapping[str, PreprocessStep], derivations: list[Derivation]) -
 
 def _prefix(label: str) -> str:
     return f"{label}: " if label else ""
+
+
+Made = DerivedDataset | InstalledDataset
+OnPrepared = Callable[[Made | DatasetTables | FailedDataset], None]
+"""A callback with each dataset, written or failed."""
+
+
+def run_all(
+    plan: PreprocessPlan,
+    config: Config,
+    *,
+    workers: Workers = IN_THIS_PROCESS,
+    on_result: OnPrepared | None = None,
+    progress: Progress | None = None,
+) -> PreprocessResults:
+    """Do the due tasks of a plan, in its order, and return all results."""
+    place = CacheRoot(config.root)
+    made: dict[str, Made] = {
+        task.id: DerivedDataset.of(
+            task.id, place.dataset(task.id), read_manifest(place.dataset(task.id)), unchanged=True
+        )
+        for task in plan.tasks
+        if task.state == "done"
+    }
+    num_due = len({task.id for task in plan.due} | {each.id for each in plan.tables})
+    tables: dict[str, DatasetTables] = {}
+    failures: dict[str, FailedDataset] = {}
+    for result in _results(plan, config, workers, progress, failures):
+        if isinstance(result, FailedDataset):
+            if num_due == 1:
+                raise result.error
+            failures[result.id] = result
+        elif isinstance(result, DatasetTables):
+            tables[result.id] = result
+        else:
+            made[result.id] = result
+        if on_result:
+            on_result(result)
+    in_order = [made[task.id] for task in plan.tasks if task.id in made]
+    results = PreprocessResults(tuple(in_order), tuple(tables.values()), tuple(failures.values()))
+    if failures:
+        failure = PartialFailure.of([*failures], len({*made, *tables, *failures}), results)
+        raise failure from results.failures[0].error
+    return results
+
+
+def _results(
+    plan: PreprocessPlan,
+    config: Config,
+    workers: Workers,
+    progress: Progress | None,
+    failures: Collection[str],
+) -> Iterator[Made | DatasetTables | FailedDataset]:
+    """Yield the result or the failure of each task, and then the tables of datasets."""
+    for task in plan.due:
+        try:
+            if task.input in failures:
+                raise RldsError(f"Its input {task.input} could not be made.", id=task.input)
+            if task.kind == "killed conversion":
+                yield finish_conversion(task.id, config, workers, progress)
+            else:
+                yield _derive(task, plan, config, workers, progress)
+        except RldsError as error:
+            yield FailedDataset(task.id, error)
+    due = [each.id for each in plan.tables if not (each.problem or each.id in failures)]
+    yield from make_due_tables(due, config, workers, progress or silent)
+
+
+def _derive(
+    task: PlannedDataset,
+    plan: PreprocessPlan,
+    config: Config,
+    workers: Workers,
+    progress: Progress | None,
+) -> DerivedDataset:
+    # First, so no user code runs for a missing input.
+    id = installed_id(task.input, config)
+    read_sound_manifest_of(CacheRoot(config.root).dataset(id), id)
+    return derive(
+        id,
+        load_function(task.fn, plan.folder) if isinstance(task.fn, str) else task.fn,
+        task.id,
+        config,
+        options=task.options,
+        workers=workers,
+        progress=progress,
+        replaces=task.replaces,
+    )

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from datasets_cli.catalogue.names import is_glob
-from datasets_cli.catalogue.selection import INSTALLED_IDS
+from datasets_cli.catalogue.names import INSTALLED_IDS, is_glob
 from datasets_cli.core.options import parameters_of, part_of
 from datasets_cli.errors import UsageError, argument
 from datasets_cli.preprocessing.function import FUNCTION_NAME, split_function

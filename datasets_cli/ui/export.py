@@ -15,7 +15,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datasets_cli.catalogue.selection import KNOWN_IDS, as_list
+from datasets_cli.catalogue.names import KNOWN_IDS, as_list
 from datasets_cli.config import RootOptions
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import check_numbers, takes_fields

@@ -8,7 +8,7 @@ from functools import partial
 
 from datasets_cli.audit.report import audited
 from datasets_cli.audit.rules.finding import SEVERITIES, Finding
-from datasets_cli.catalogue.selection import (
+from datasets_cli.catalogue.names import (
     InstalledIds,
     as_list,
     named_ids,

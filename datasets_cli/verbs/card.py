@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from itertools import pairwise
 from typing import Literal, get_args
 
-from datasets_cli.catalogue.selection import KnownId
+from datasets_cli.catalogue.names import KnownId
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import check_choice, takes_fields
 from datasets_cli.core.progress import ProgressOptions

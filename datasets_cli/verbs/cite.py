@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from datasets_cli.catalogue.entries import families, load_recipe
-from datasets_cli.catalogue.names import recipe_of
-from datasets_cli.catalogue.selection import KnownId
+from datasets_cli.catalogue.names import KnownId, recipe_of
 from datasets_cli.config import Config
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from datasets_cli.catalogue.selection import InstalledId
+from datasets_cli.catalogue.names import InstalledId
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields
 from datasets_cli.core.progress import ProgressOptions

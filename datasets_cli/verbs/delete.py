@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 
-from datasets_cli.catalogue.selection import INSTALLED_IDS, named_ids, select_each, select_installed
+from datasets_cli.catalogue.names import INSTALLED_IDS, named_ids, select_each, select_installed
 from datasets_cli.config import Config, RootOptions
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import DRY_RUN, takes_fields

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from datasets_cli.catalogue.selection import INSTALLED_IDS
+from datasets_cli.catalogue.names import INSTALLED_IDS
 from datasets_cli.config import RootOptions
 from datasets_cli.core.options import takes_fields
 from datasets_cli.core.progress import ProgressOptions

@@ -9,8 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from datasets_cli.catalogue.entries import catalogues
-from datasets_cli.catalogue.names import resolve
-from datasets_cli.catalogue.selection import KnownIds, select_known
+from datasets_cli.catalogue.names import KnownIds, resolve, select_known
 from datasets_cli.config import Config
 from datasets_cli.core.options import part_of, takes_fields
 from datasets_cli.core.progress import File, Progress, ProgressOptions

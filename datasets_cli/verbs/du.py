@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from datasets_cli.catalogue.entries import all_entries
-from datasets_cli.catalogue.selection import InstalledIds, select_installed
+from datasets_cli.catalogue.names import InstalledIds, select_installed
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields
 from datasets_cli.install.find import condition_of, installed_id

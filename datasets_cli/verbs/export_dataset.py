@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
-from datasets_cli.catalogue.selection import InstalledId
+from datasets_cli.catalogue.names import InstalledId
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import DRY_RUN, takes_fields
 from datasets_cli.core.progress import ProgressOptions, Rows

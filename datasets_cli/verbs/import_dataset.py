@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 from datasets_cli.core.checked_json import JsonForm
@@ -22,49 +19,35 @@ from datasets_cli.exchange.flat import IMPORTED_FROM
 from datasets_cli.exchange.format import Recognised, format_of, recognised
 from datasets_cli.exchange.mapping import as_options, chosen_map, skipped
 from datasets_cli.install.options import InstalledDataset
-from datasets_cli.sources.disk import COPIED_BYTES
+
+Stats = dict[str, tuple[int, int, int]]
+"""Size, modification time and inode of files by their names."""
 
 
-@contextmanager
-def hashed(path: Path) -> Iterator[Callable[[], dict[str, Any]]]:
-    """Hash a file or a folder in a thread; yield a function that returns name, bytes and sha256."""
+def source_of(path: Path, before: Stats) -> dict[str, Any]:
+    """Return name, bytes and sha256 of a file or a folder, which is unchanged since ``before``."""
     # The sha256 of a folder is the sha256 of the output of `sha256sum` for its sorted files.
-    before, is_cancelled = _stats(path), Event()
-    with ThreadPoolExecutor(1) as thread:
-        digest = thread.submit(_digest, path, before, is_cancelled)
-
-        def resource() -> dict[str, Any]:
-            sha256 = digest.result()
-            if _stats(path) != before:
-                raise SourceError(
-                    f"{path} changed while it was read.", path=path, advice="Import it again."
-                )
-            size = sum(size for size, *_ in before.values())
-            name = path.name or path.resolve().name  # of "."
-            return {"filename": name, "bytes": size, "sha256": sha256}
-
-        try:
-            yield resource
-        finally:
-            is_cancelled.set()
+    sha256 = _sha256(path) if path.is_file() else _folder_sha256(path, before)
+    if stats_of(path) != before:
+        raise SourceError(
+            f"{path} changed while it was read.", path=path, advice="Import it again."
+        )
+    size = sum(size for size, *_ in before.values())
+    name = path.name or path.resolve().name  # of "."
+    return {"filename": name, "bytes": size, "sha256": sha256}
 
 
-def _digest(path: Path, names: Iterable[str], is_cancelled: Event) -> str:
-    if path.is_file():
-        return _sha256(path, is_cancelled)
-    lines = (f"{_sha256(path / name, is_cancelled)}  {name}\n" for name in names)
+def _folder_sha256(path: Path, names: Iterable[str]) -> str:
+    lines = (f"{_sha256(path / name)}  {name}\n" for name in names)
     return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
 
 
-def _sha256(path: Path, is_cancelled: Event) -> str:
-    sha256 = hashlib.sha256()
+def _sha256(path: Path) -> str:
     with path.open("rb") as file:
-        while (chunk := file.read(COPIED_BYTES)) and not is_cancelled.is_set():
-            sha256.update(chunk)
-    return sha256.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _stats(path: Path) -> dict[str, tuple[int, int, int]]:
+def stats_of(path: Path) -> Stats:
     """Return size, modification time and inode of a file, or of all files in a folder."""
     found = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
     files = {f"./{each.relative_to(path).as_posix()}": each for each in found if each.is_file()}
@@ -229,5 +212,5 @@ def import_dataset(call: ImportCall) -> InstalledDataset:
             if call.map != plan.map:  # a map that equals the plan was confirmed
                 progress(Note(f"{plan.id}: {note}"))
         info = {**metadata, **(call.info or {}), IMPORTED_FROM: plan.format}
-        with hashed(plan.path) as source:
-            return save_steps(plan.id, steps, replace(call, info=info), progress, source)
+        source = partial(source_of, plan.path, stats_of(plan.path))
+        return save_steps(plan.id, steps, replace(call, info=info), progress, source)

@@ -9,8 +9,7 @@ from typing import Any
 
 from datasets_cli.audit.report import AuditReport, load_report
 from datasets_cli.catalogue.entries import families, load_recipe
-from datasets_cli.catalogue.names import Resolved, resolve
-from datasets_cli.catalogue.selection import InstalledId, KnownId
+from datasets_cli.catalogue.names import InstalledId, KnownId, Resolved, resolve
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields
 from datasets_cli.errors import UnknownDataset, UsageError

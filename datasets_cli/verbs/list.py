@@ -12,8 +12,7 @@ from typing import Any
 from datasets_cli.audit.report import gravest
 from datasets_cli.catalogue.entries import all_entries, families, recipes
 from datasets_cli.catalogue.entries import refresh as refresh_entries
-from datasets_cli.catalogue.names import is_glob, match
-from datasets_cli.catalogue.selection import KnownIds, as_list, select_known
+from datasets_cli.catalogue.names import KnownIds, as_list, is_glob, match, select_known
 from datasets_cli.config import Config, RootOptions
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import check_choice, check_numbers, takes_fields

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from datasets_cli.catalogue.selection import InstalledIds, select_installed
+from datasets_cli.catalogue.names import InstalledIds, select_installed
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields
 from datasets_cli.core.progress import Progress, ProgressOptions, Rows

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from datasets_cli.catalogue.selection import InstalledId
+from datasets_cli.catalogue.names import InstalledId
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import check_numbers, takes_fields
 from datasets_cli.core.quantities import counted

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from datasets_cli.catalogue.selection import INSTALLED_IDS, InstalledId
+from datasets_cli.catalogue.names import INSTALLED_IDS, InstalledId
 from datasets_cli.core.options import check_choice, takes_fields
 from datasets_cli.core.system_errors import import_optional
 from datasets_cli.install.find import open_installed

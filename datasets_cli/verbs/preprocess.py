@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from datasets_cli.catalogue.selection import select_installed
+from datasets_cli.catalogue.names import select_installed
 from datasets_cli.config import RootOptions
 from datasets_cli.core.options import part_of, takes_fields
 from datasets_cli.core.progress import ProgressOptions
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from datasets_cli.install.options import InstalledDataset
     from datasets_cli.preprocessing.derivation import DerivedColumns, DerivedDataset
     from datasets_cli.preprocessing.pipeline import Mapped
+    from datasets_cli.project.plan import OnPrepared
     from datasets_cli.project.results import PreprocessPlan, PreprocessResults
-    from datasets_cli.project.run import OnPrepared
     from datasets_cli.project.step import PreprocessStep
 
 
@@ -173,7 +173,7 @@ def run_plan(call: RunCall) -> PreprocessResults:
         RldsError: the only dataset cannot be written.
         PartialFailure: some datasets cannot be written; ``results`` has all results.
     """
-    from datasets_cli.project.run import run_all
+    from datasets_cli.project.plan import run_all
 
     return run_all(
         call.plan,

@@ -7,8 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
 from datasets_cli.catalogue.entries import families
-from datasets_cli.catalogue.names import resolve
-from datasets_cli.catalogue.selection import InstalledIds, select_installed
+from datasets_cli.catalogue.names import InstalledIds, resolve, select_installed
 from datasets_cli.config import Config
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import DRY_RUN, takes_fields

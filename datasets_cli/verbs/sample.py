@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from datasets_cli.catalogue.selection import InstalledId
+from datasets_cli.catalogue.names import InstalledId
 from datasets_cli.core.checked_json import JsonForm, form_of
 from datasets_cli.core.options import check_choice, check_numbers, takes_fields
 from datasets_cli.core.system_errors import check_memory

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from datasets_cli.catalogue.selection import KNOWN_IDS
+from datasets_cli.catalogue.names import KNOWN_IDS
 from datasets_cli.config import RootOptions
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields

@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets_cli.catalogue.selection import InstalledIds, named_ids, select_installed, together
+from datasets_cli.catalogue.names import InstalledIds, named_ids, select_installed, together
 from datasets_cli.config import Config
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields

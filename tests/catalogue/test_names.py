@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import datasets_cli
 from datasets_cli.catalogue import names
 from datasets_cli.catalogue.entries import load_recipe
 from datasets_cli.catalogue.names import resolve
+from datasets_cli.config import Config
 from datasets_cli.errors import UnknownDataset, UsageError
 from datasets_cli.recipe import CatalogueEntry, Option
 from datasets_cli.store.cache_root import CacheRoot, check_id
@@ -91,3 +94,24 @@ def test_a_declared_option_reaches_the_family(
     assert resolve("d4rl/pen-human-v1", root).name == "pen-human-v1"
     with refused(UsageError, argument="options", found=("shape",)):
         resolve("d4rl/pen-human-v1", root, options={"colour": "red", "shape": "round"})
+
+
+VERBS: dict[str, Callable[..., Any]] = {
+    "download": datasets_cli.download,
+    "plan_download": datasets_cli.plan_download,
+    "delete": datasets_cli.delete,
+    "verify": datasets_cli.verify,
+    "audit_datasets": datasets_cli.audit_datasets,
+    "disk_usage": datasets_cli.disk_usage,
+    "find_overlap": datasets_cli.find_overlap,
+    "repair": datasets_cli.repair,
+    "match_datasets": datasets_cli.match_datasets,
+}
+
+
+@pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS.keys())
+def test_no_id_at_all_is_refused(verb: Callable[..., Any], config: Config, door: str) -> None:
+    for ids in ([], (), iter(())):
+        with refused(UsageError, argument="ids"):
+            verb(ids, config=config)
+    assert (config.root / "datasets" / door).exists()

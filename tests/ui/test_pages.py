@@ -296,13 +296,3 @@ def test_templates_escape_all_and_hold_no_script_and_no_style() -> None:
         found = re.findall(r"\|\s*safe|autoescape|Markup|<script>|<style| style=| on\w+=", text)
         assert not found, path.name
         assert not re.search(r"https?:", text), path.name
-
-
-def test_scripts_are_few() -> None:
-    scripts = [*(FOLDER / "static").glob("*.js")]
-    assert len(scripts) <= 5
-    lines = [line for path in scripts for line in path.read_text(encoding="utf-8").splitlines()]
-    assert len(lines) <= 500
-    assert not re.search(
-        "innerHTML|insertAdjacentHTML|eval|document.write|https?:", "\n".join(lines)
-    )
