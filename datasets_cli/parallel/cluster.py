@@ -20,8 +20,8 @@ from datasets_cli.errors import RldsError
 from datasets_cli.parallel.tasks import LostCluster, TaskExecutor
 from datasets_cli.version import __version__
 
-Call = Callable[[bytes, Any], bytes]
-"""Calls ``call`` of an actor with a message and a value that was put; may raise LostWorker."""
+Call = Callable[[bytes], bytes]
+"""Calls ``call`` of an actor with a message; may raise LostWorker."""
 
 ACTOR_SECONDS = 120.0
 """The time limit for a free worker: one that starts imports torch first."""
@@ -34,10 +34,6 @@ class Cluster(TaskExecutor):
     @abstractmethod
     def actor(self, kind: type, argument: Any) -> Call:
         """Create an object alone in the process of a worker and return its ``call``."""
-
-    @abstractmethod
-    def put(self, value: Any) -> Any:
-        """Send a value to the workers once and return the reference that a ``Call`` takes."""
 
 
 def no_free_worker(engine: str) -> LostCluster:

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import Any, TypeVar
 
 import distributed
@@ -79,11 +78,10 @@ class _DaskWorkers(Cluster):
         except (OSError, RuntimeError, CancelledError) as error:
             raise self._lost() from error
 
-        def call(message: bytes, value: distributed.Future | None) -> bytes:
-            read = None if value is None else partial(_value_of, str(value.key))
+        def call(message: bytes) -> bytes:
             try:
                 with self._client.as_current():
-                    answer: bytes = actor.call(message, read).result()
+                    answer: bytes = actor.call(message).result()
             except (OSError, RuntimeError) as error:  # Dask's errors of an actor that died
                 if self._client.status == "running":
                     raise LostWorker(f"at {address} died") from error
@@ -91,9 +89,6 @@ class _DaskWorkers(Cluster):
             return answer
 
         return call
-
-    def put(self, value: Any) -> Any:
-        return self._client.scatter([value], broadcast=True, hash=False)[0]
 
     def _free_worker(self) -> str:
         """Return the address of a worker without an actor of any client, once there is one."""
@@ -120,7 +115,3 @@ class _DaskWorkers(Cluster):
 
 def _without_actor(dask_scheduler: distributed.Scheduler) -> list[str]:
     return [address for address, each in dask_scheduler.workers.items() if not each.actors]
-
-
-def _value_of(key: str) -> Any:
-    return distributed.get_worker().data[key]

@@ -90,19 +90,16 @@ class _RayWorkers(Cluster):
         except failures.GetTimeoutError as error:
             raise no_free_worker("Ray") from error
 
-        def call(message: bytes, value: ray.ObjectRef | None) -> bytes:
+        def call(message: bytes) -> bytes:
             if not ray.is_initialized():  # ray.get would start a cluster
                 raise LostCluster("This process is not connected to Ray any more.")
             try:
-                answer: bytes = ray.get(actor.call.remote(message, value))
+                answer: bytes = ray.get(actor.call.remote(message))
             except failures.RayError as error:
                 raise _translated(error) from error
             return answer
 
         return call
-
-    def put(self, value: Any) -> Any:
-        return ray.put(value)
 
 
 def _call(task: Callable[[], Any]) -> Any:

@@ -395,10 +395,6 @@ class TensorSpec(Shaped):
         self.dtype: Any = known_dtype(dtype)
         self.domain: Any = domain
 
-    def __getattr__(self, name: str) -> Any:
-        instead = INSTEAD.get(name, "")
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}. {instead}".strip())
-
     def _size(self, shape: ShapeLike | None) -> torch.Size:
         """Return the shape of a batch of values."""
         return shape_of(shape) + self.shape
@@ -566,21 +562,3 @@ class TensorSpec(Shaped):
         """Return the lines of ``repr``: one for each attribute or entry."""
         names = ("shape", "space", "device", "dtype", "domain")
         return [f"{name}={getattr(self, name)}" for name in names]
-
-
-INSTEAD = {
-    "rand_update": "Write values.update(spec.rand()).",
-    "zeros_update": "Write values.update(spec.zero()).",
-    "ones_update": "Write values.update(spec.one()).",
-    "refine_names": "Set names.",
-    "separates": "Remove each entry by pop().",
-    "make_neg_dim": "Sizes of a shape are at least 0.",
-    "set_provisional_n": "Pass the number of categories to the constructor.",
-    "n": "Read nvec, the number of categories of each item.",
-    "implements_for_spec": "torch.stack, index_select, squeeze and unsqueeze accept specs.",
-    **dict.fromkeys(
-        ("to_one_hot", "to_one_hot_spec", "to_categorical", "to_categorical_spec", "update_mask"),
-        "The spec is not of categories.",
-    ),
-}
-"""Attributes of TorchRL's specs that are missing here, and their replacements."""

@@ -511,7 +511,7 @@ class DistributedCollector(MultiAsyncCollector, MultiSyncCollector):
     """Collects in processes of a cluster or of this machine.
 
     Rows and their order are the same as with ``MultiSyncCollector`` or ``MultiAsyncCollector`` and
-    as many processes. Each process runs one actor. Weights are sent to the cluster once an update.
+    as many processes. Each process runs one actor.
 
     Raises:
         UsageError: an argument is invalid, or the policy does not return actions.

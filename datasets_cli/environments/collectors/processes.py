@@ -62,7 +62,7 @@ class Processes:
         self.numbering = Numbering()
         self._batches: dict[int, TensorDict] = {}  # received, but not returned yet
         self._busy: list[int] = []  # processes with a requested batch, in the order of requests
-        self._pending_weights: dict[int, Any] = {}  # not sent yet
+        self._pending_weights: dict[int, bytes] = {}  # not sent yet
         for worker, job in enumerate(self._jobs):
             self._channels.append(Channel(job, self._cluster))
             self._send(worker, DESCRIBE)
@@ -115,9 +115,7 @@ class Processes:
 
     def update_weights(self, weights: PolicyWeights) -> None:
         by_name = checked_weights(self._policy, self._policy if weights is None else weights)
-        packed = pack_weights(by_name)
-        sent = packed if self._cluster is None else self._cluster.put(packed)
-        self._pending_weights = dict.fromkeys(range(len(self)), sent)
+        self._pending_weights = dict.fromkeys(range(len(self)), pack_weights(by_name))
 
     def states(self) -> list[CollectorState]:
         return [state for worker in range(len(self)) for state in self._call(worker, "states")]

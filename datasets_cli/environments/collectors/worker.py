@@ -87,14 +87,11 @@ class CollectorWorker:
         self._source: BatchSource | None = None
         self.is_closed = False
 
-    def call(self, message: bytes, weights: Any = None) -> bytes:
+    def call(self, message: bytes) -> bytes:
         """Run the command of a message and return the pickled answer."""
-        # weights: sent beside the message by a cluster, or a function that fetches them.
-        command, sent_weights = pickle.loads(message)
+        command, weights = pickle.loads(message)
         try:
-            fetched = weights() if callable(weights) else weights
-            answer = command[0], self._run(*command, weights=fetched or sent_weights)
-            return pickle.dumps(answer, protocol=5)
+            return pickle.dumps((command[0], self._run(*command, weights=weights)), protocol=5)
         except Exception as error:
             return pickle.dumps(("error", _as_rlds_error(error, self._job.number)))
 
@@ -160,7 +157,6 @@ class Channel:
 
     def __init__(self, job: Job, cluster: Cluster | None) -> None:
         self.connection, theirs = WorkerContext().Pipe()
-        self._weights: Any = None
         self._error: Exception | None = None
         self.worker: Worker | Thread
         if cluster is None:
@@ -180,18 +176,15 @@ class Channel:
         with connection, suppress(EOFError, OSError):
             while True:
                 message = connection.recv_bytes()
-                weights, self._weights = self._weights, None
                 try:
-                    answer = call(message, weights)
+                    answer = call(message)
                 except Exception as error:
                     self._error = error
                     return
                 connection.send_bytes(answer)
 
-    def send(self, command: tuple[Any, ...], weights: Any = None) -> None:
+    def send(self, command: tuple[Any, ...], weights: bytes | None = None) -> None:
         """Send a command, and weights that the policy loads before it."""
-        if isinstance(self.worker, Thread):  # the cluster has the weights already
-            self._weights, weights = weights, None
         self.connection.send_bytes(pickle.dumps((command, weights), protocol=5))
 
     def receive(self) -> tuple[str, Any]:

@@ -69,25 +69,21 @@ def test_processes_of_this_machine_give_the_rows_of_a_sync_collector(expected: T
 
 
 class InThisProcess(Cluster):
-    """A cluster whose actors are objects of this process; it notes what is put."""
+    """A cluster whose actors are objects of this process."""
 
     def __init__(self, *failures: Exception) -> None:
-        self.failures, self.put_values = [*failures], list[bytes]()
+        self.failures = [*failures]
 
     def actor(self, kind: type, argument: Any) -> Call:
         worker = kind(argument)
 
-        def tell(message: bytes, value: Any) -> bytes:
+        def tell(message: bytes) -> bytes:
             if self.failures:
                 raise self.failures.pop()
-            answer: bytes = worker.call(message, value)
+            answer: bytes = worker.call(message)
             return answer
 
         return tell
-
-    def put(self, value: bytes) -> bytes:
-        self.put_values.append(value)
-        return value
 
     def begin(self, task: Callable[[], Any]) -> Future[Any]:
         raise NotImplementedError
@@ -98,7 +94,9 @@ def processes_of(cluster: Cluster, num: int, policy: Any = None) -> Processes:
     return Processes(options, 10, nullcontext(cluster))
 
 
-def test_weights_are_put_once_an_update_for_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_of_a_cluster_have_the_updated_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(torch, "set_num_threads", lambda num: None)
     cluster, policy = InThisProcess(), linear()
     processes = processes_of(cluster, 2, policy)
@@ -111,7 +109,6 @@ def test_weights_are_put_once_an_update_for_all_workers(monkeypatch: pytest.Monk
         batch = processes.batch(worker)
         expected = 0.2 * batch["observation"].sum(-1, keepdim=True)
         assert torch.allclose(batch["action"], expected)
-    assert len(cluster.put_values) == 1
     processes.close()
 
 
