@@ -19,7 +19,7 @@ from tests.support.interpreters import PreloadedPopen, Python, preloaded, starte
 from tests.support.paths import DEMO_DATA, TEST_DATA
 
 # How long an example takes says how busy the machine is.
-settings.register_profile("tests", deadline=None, max_examples=40)
+settings.register_profile("tests", deadline=None, max_examples=25)
 settings.load_profile("tests")
 
 

@@ -367,7 +367,7 @@ KINDS: dict[str, tuple[str, Plant, tuple[Miss, ...]]] = {
     "no-last-observation": (MINE, unfinished, (nothing,)),
 }
 EVERY = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 
 

@@ -381,11 +381,12 @@ def place(fresh: Callable[[], Path]) -> Path:
 
 def listing(place: Path) -> dict[str, tuple[int, int]]:
     """Return size and time of every file; the lock files stay where they were made."""
-    found = {str(path.relative_to(place)): path.lstat() for path in place.rglob("*")}
+    paths = (f"{folder}/{name}" for folder, _, names in os.walk(place) for name in names)
+    found = {path[len(str(place)) + 1 :]: os.lstat(path) for path in paths}
     return {
         name: (stat.st_size, stat.st_mtime_ns)
         for name, stat in found.items()
-        if "/locks" not in name and not name.endswith(".lock") and not (place / name).is_dir()
+        if "/locks" not in name and not name.endswith(".lock")
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -28,6 +29,16 @@ SHOW = {
     "zsh": 'autoload -Uz compinit; compinit -u -D; eval "$(rlds --show-completion)"',
     "fish": "rlds --show-completion | source",
 }
+# One process answers for all lines, as each line's own would.
+COMPLETE_EACH = """
+import contextlib, json, os, sys
+from datasets_cli.cli.main import run
+for told in json.load(sys.stdin):
+    os.environ.update(told)
+    with contextlib.suppress(SystemExit):
+        run()
+    print(end="\\0", flush=True)
+"""
 SECONDS = 60
 
 
@@ -46,22 +57,27 @@ def environment(home: Path) -> dict[str, str]:
     }
 
 
-def offered(shell: str, words: str, home: Path, **variables: str) -> list[str]:
-    """Return what the script of a shell is told by the variables that it sets."""
-    told = {
-        "bash": {"COMP_WORDS": words, "COMP_CWORD": str(len(re.split(r"\s+", words)) - 1)},
-        "zsh": {"_TYPER_COMPLETE_ARGS": words},
-        "fish": {"_TYPER_COMPLETE_ARGS": words, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
-    }[shell]
-    told |= {"_RLDS_COMPLETE": f"complete_{shell}", **variables}
+def offered(shell: str, home: Path, *lines: str, **variables: str) -> list[list[str]]:
+    """Return for each line what the script of a shell is told by the variables that it sets."""
+    told = [
+        {
+            "bash": {"COMP_WORDS": words, "COMP_CWORD": str(len(re.split(r"\s+", words)) - 1)},
+            "zsh": {"_TYPER_COMPLETE_ARGS": words},
+            "fish": {"_TYPER_COMPLETE_ARGS": words, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+        }[shell]
+        for words in lines
+    ]
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**environment(home), **told}.items():
+        asked = {"_RLDS_COMPLETE": f"complete_{shell}"}
+        for name, value in {**environment(home), **asked, **variables}.items():
             patch.setenv(name, value)
-        done = preloaded("-m", "datasets_cli")
+        done = preloaded("-c", COMPLETE_EACH, text=json.dumps(told))
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    *answers, rest = done.stdout.split("\0")
+    assert len(answers) == len(lines) and not rest
     if shell == "zsh":
-        return re.findall(r'"([^"]*)"(?::"[^"]*")?', done.stdout)
-    return [line.partition("\t")[0] for line in done.stdout.splitlines() if line]
+        return [re.findall(r'"([^"]*)"(?::"[^"]*")?', answer) for answer in answers]
+    return [[each.partition("\t")[0] for each in a.splitlines() if each] for a in answers]
 
 
 def line_after_tab(shell: str, typed: str, home: Path, prepare: str = "") -> list[str]:
