@@ -25,7 +25,7 @@ from tests.support.paths import PROJECT
 
 _OTHERS = [
     *("torch", "torch.utils.data", "tensordict", "h5py", "cloudpickle", "typer", "tqdm"),
-    "gymnasium",
+    *("gymnasium", "pytest", "hypothesis"),  # the latter for functions of test modules
 ]
 _SECONDS = 200  # after which a process that hangs is killed
 
