@@ -140,7 +140,7 @@ _LAZY_IMPORTS = {
     "check_env_specs": "specs.check",
     "spec_from_gymnasium": "specs.gymnasium_spaces",
     # transforms
-    "CatFrames": "torchrl.slice_samplers",
+    "CatFrames": "torchrl.frame_stacks",
     "Compose": "replay.transforms.transform",
     "CatTensors": "replay.transforms.entries",
     "UnsqueezeTransform": "replay.transforms.entries",

@@ -86,8 +86,8 @@ from datasets_cli.specs.one_hot import OneHot as OneHot
 from datasets_cli.torchrl.families import AtariDQNExperienceReplay as AtariDQNExperienceReplay
 from datasets_cli.torchrl.families import D4RLExperienceReplay as D4RLExperienceReplay
 from datasets_cli.torchrl.families import OpenMLExperienceReplay as OpenMLExperienceReplay
+from datasets_cli.torchrl.frame_stacks import CatFrames as CatFrames
 from datasets_cli.torchrl.minari import MinariExperienceReplay as MinariExperienceReplay
-from datasets_cli.torchrl.slice_samplers import CatFrames as CatFrames
 from datasets_cli.torchrl.slice_samplers import PrioritizedSliceSampler as PrioritizedSliceSampler
 from datasets_cli.torchrl.slice_samplers import SliceSampler as SliceSampler
 from datasets_cli.torchrl.slice_samplers import (

@@ -143,7 +143,7 @@ WITH_EXAMPLES = {
     *("cli.terminal", "errors", "core.quantities", "experience.replay"),
     *("store.cache_root", "replay.mixing.offline_to_online", "replay.mixing.weights"),
     *("replay.samplers.prioritized", "replay.transforms.images", "replay.transforms.scaling"),
-    *("replay.transforms.entries", "torchrl.slice_samplers"),
+    *("replay.transforms.entries", "torchrl.frame_stacks"),
 }
 
 

@@ -27,7 +27,10 @@ _LAZY_IMPORTS = {
     "MultiStepTransform": "replay.transforms.multi_step",
 }
 
-_HOMES = {**room_names("replay.", "torchrl.slice_samplers"), **_LAZY_IMPORTS}
+_HOMES = {
+    **room_names("replay.", "torchrl.slice_samplers", "torchrl.frame_stacks"),
+    **_LAZY_IMPORTS,
+}
 
 __all__ = list(_HOMES)
 

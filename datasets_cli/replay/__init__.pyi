@@ -69,7 +69,7 @@ from datasets_cli.replay.writing.writers import (
     TensorDictRoundRobinWriter as TensorDictRoundRobinWriter,
 )
 from datasets_cli.replay.writing.writers import Writer as Writer
-from datasets_cli.torchrl.slice_samplers import CatFrames as CatFrames
+from datasets_cli.torchrl.frame_stacks import CatFrames as CatFrames
 from datasets_cli.torchrl.slice_samplers import PrioritizedSliceSampler as PrioritizedSliceSampler
 from datasets_cli.torchrl.slice_samplers import SliceSampler as SliceSampler
 from datasets_cli.torchrl.slice_samplers import (

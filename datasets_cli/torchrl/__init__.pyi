@@ -24,6 +24,7 @@ from datasets_cli.torchrl.buffers import (
 from datasets_cli.torchrl.families import AtariDQNExperienceReplay as AtariDQNExperienceReplay
 from datasets_cli.torchrl.families import D4RLExperienceReplay as D4RLExperienceReplay
 from datasets_cli.torchrl.families import OpenMLExperienceReplay as OpenMLExperienceReplay
+from datasets_cli.torchrl.frame_stacks import CatFrames as CatFrames
 from datasets_cli.torchrl.minari import MinariExperienceReplay as MinariExperienceReplay
 from datasets_cli.torchrl.offline_to_online import (
     OfflineToOnlineReplayBuffer as OfflineToOnlineReplayBuffer,
@@ -32,7 +33,6 @@ from datasets_cli.torchrl.offline_to_online import load_dataset as load_dataset
 from datasets_cli.torchrl.offline_to_online import prefill_replay_buffer as prefill_replay_buffer
 from datasets_cli.torchrl.schedulers import LinearScheduler as LinearScheduler
 from datasets_cli.torchrl.schedulers import StepScheduler as StepScheduler
-from datasets_cli.torchrl.slice_samplers import CatFrames as CatFrames
 from datasets_cli.torchrl.slice_samplers import PrioritizedSliceSampler as PrioritizedSliceSampler
 from datasets_cli.torchrl.slice_samplers import SliceSampler as SliceSampler
 from datasets_cli.torchrl.slice_samplers import (

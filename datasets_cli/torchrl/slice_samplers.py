@@ -1,9 +1,9 @@
-"""TorchRL's slice samplers and frame stacking."""
+"""TorchRL's slice samplers, and slices for frame stacks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,7 +12,6 @@ from datasets_cli.core.options import check_types, part_of, suggests_keywords, t
 from datasets_cli.errors import Unsupported
 from datasets_cli.replay.arguments import (
     NestedKey,
-    NestedKeys,
     key_of,
     nested_key,
     optional_key,
@@ -34,7 +33,6 @@ from datasets_cli.replay.trajectories.bounds import (
     ends_of_numbers,
     index_from_ends,
 )
-from datasets_cli.replay.transforms.frame_stacks import StackedSlices, StackedSteps, StackPadding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,27 +314,6 @@ class PrioritizedSliceSampler(SliceSampler, PrioritizedSampler):
             )
 
 
-@dataclass(frozen=True)
-class StackArguments(TrajectoryArguments):
-    """The arguments of ``make_rb_transform_and_sampler``.
-
-    Args:
-        batch_size: rows in a batch; the batch size of the buffer counts.
-        truncated_key: the flag that is set in the last step of each slice. None, the default, sets
-            nothing: the end of a stack is not the end of a trajectory.
-        init_key: the flag that is set in the first step of each slice; None by default.
-        strict_length: True; a stack needs a whole slice.
-        pad_output: False.
-        span: False.
-    """
-
-    batch_size: int
-    _: KW_ONLY
-    truncated_key: NestedKey | None = None
-    init_key: NestedKey | None = None
-    strict_length: bool = True
-
-
 class SlicePerRow(Slices):
     """Draws a slice for each row of a batch."""
 
@@ -353,89 +330,3 @@ class SlicePerRow(Slices):
         """Return the number of slices in a batch, and their length."""
         assert self.slice_len is not None
         return batch_size, self.slice_len
-
-
-class CatFrames(StackedSteps):
-    """Concatenates each entry with the N - 1 previous steps of its trajectory, oldest first.
-
-    The batch holds consecutive steps, ``[*B, T]``. A trajectory begins at the start of the batch
-    and after each ``("next", "done")``. An entry below ``"next"`` whose root entry is also in
-    ``in_keys`` is stacked as the next step: the newest steps of that stack, then the successor.
-
-    ``FrameStack`` stacks the frames of a dataset while reading, for single rows and from the first
-    step of a trajectory; this transform needs the previous steps in the batch.
-
-    Args:
-        N: steps in a stack, at least 1.
-        dim: the dimension of the concatenation; negative, counted from the last of the entry.
-        in_keys: entries to read; ``"pixels"`` by default.
-        out_keys: entries of the stacks; ``in_keys`` by default.
-        padding: the padding before the first step of a trajectory: that step (``"same"``), or
-            ``padding_value`` (``"constant"``).
-        padding_value: the value of constant padding.
-        as_inverse: stack rows when they are written instead of batches.
-        reset_key: ignored; only environments are reset.
-        done_key: the flag below ``"next"`` that ends a trajectory; ``"done"`` by default.
-        future: stack each step with the N - 1 next steps; the end of a trajectory is padded.
-        mask_key: the entry for bool ``[*B, T, N]``, True for padding.
-
-    Raises:
-        UsageError: an argument is out of range, or ``in_keys`` and ``out_keys`` differ in length.
-    """
-
-    def __init__(
-        self,
-        N: int,  # noqa: N803 (TorchRL's name)
-        dim: int,
-        in_keys: NestedKeys | None = None,
-        out_keys: NestedKeys | None = None,
-        padding: StackPadding = "same",
-        padding_value: float = 0,
-        as_inverse: bool = False,
-        reset_key: NestedKey | None = None,
-        done_key: NestedKey | None = None,
-        future: bool = False,
-        mask_key: NestedKey | None = None,
-    ) -> None:
-        super().__init__(
-            N,
-            dim,
-            ["pixels"] if in_keys is None else in_keys,
-            out_keys,
-            padding=padding,
-            padding_value=padding_value,
-            as_inverse=as_inverse,
-            done_key="done" if done_key is None else done_key,
-            future=future,
-            mask_key=mask_key,
-        )
-
-    @takes_fields(StackArguments, documented_by=SliceSampler)
-    def make_rb_transform_and_sampler(
-        self, arguments: StackArguments
-    ) -> tuple[StackedSlices, SlicePerRow]:
-        """Return a transform and a sampler that stack steps of a buffer of single steps.
-
-        The sampler draws a slice of N steps for each row of a batch. The transform reduces it to
-        its last step, with stacks at ``out_keys`` and below ``"next"``. The first N - 1 steps of a
-        trajectory are therefore not drawn. When rows are written, the transform drops ``out_keys``.
-
-        >>> transform, sampler = CatFrames(
-        ...     N=4, dim=-1, in_keys=["observation"], out_keys=["stack"]
-        ... ).make_rb_transform_and_sampler(batch_size=32)
-
-        Raises:
-            TypeError: more than one argument defines the trajectories.
-            UsageError: an argument would cut slices to another length than N.
-        """
-        span = arguments.span
-        sides = span if isinstance(span, Sequence) else (span,)
-        if not arguments.strict_length or arguments.pad_output or any(sides):
-            raise Unsupported(
-                f"A stack needs a whole slice of {self.N} steps: strict_length=False, pad_output "
-                "and span would shorten it.",
-                expected=self.N,
-                advice="FrameStack(storage, n) also stacks the first rows of a trajectory.",
-            )
-        slices = arguments.slices(SliceOptions(slice_len=self.N))
-        return StackedSlices(self), SlicePerRow(**slices)

@@ -33,7 +33,6 @@ from datasets_cli import (
 )
 from datasets_cli.errors import UsageError, WrongSize
 from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
-from datasets_cli.replay.transforms.frame_stacks import StackedSteps
 from tests.support.refusals import refused
 
 with warnings.catch_warnings():
@@ -247,10 +246,3 @@ def test_the_slices_of_a_stack_are_cut_as_the_arguments_say() -> None:
     assert (sampler.slice_len, sampler.truncated_key, sampler.init_key) == (3, None, ("new",))
     with pytest.raises(TypeError, match="traj_key and trajectory_key"):
         frames.make_rb_transform_and_sampler(2, traj_key="id", trajectory_key="id")
-
-
-def test_the_stacks_are_those_of_the_core() -> None:
-    core = StackedSteps(2, -1, ["x"], ["stack"], padding="constant", padding_value=7)
-    found = CatFrames(2, -1, ["x"], ["stack"], "constant", 7)(row_of(3))
-    assert torch.equal(found["stack"], core(row_of(3))["stack"])
-    assert found["stack"].tolist() == [[7, 0], [0, 1], [1, 2]]

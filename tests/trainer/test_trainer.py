@@ -311,16 +311,6 @@ def test_flattened_rows_end_as_truncated_unless_they_are_done() -> None:
     assert not batch["next", "truncated"].any()  # the caller's batch stays as it is
 
 
-def test_torchrl_marks_every_step_as_truncated() -> None:
-    # 0.14.1 indexes the last dimension of [B, T, 1], which is not time, and does not set done.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns of classes of its own
-        from torchrl import data, trainers
-    buffer = data.TensorDictReplayBuffer(storage=data.LazyTensorStorage(50), batch_size=4)
-    theirs = trainers.ReplayBufferTrainer(buffer, flatten_tensordicts=True)
-    assert theirs.extend(trajectories())["next", "truncated"].all()
-
-
 def test_the_mask_says_which_steps_are_stored() -> None:
     batch = trajectories()
     batch["collector", "mask"] = torch.tensor([[1, 1, 0], [1, 1, 1]], dtype=torch.bool)

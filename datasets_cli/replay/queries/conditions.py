@@ -12,7 +12,7 @@ import math
 import operator
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Literal, NoReturn, Protocol, cast
 
@@ -61,9 +61,6 @@ OPERATORS: dict[Operator, Callable[..., TermValues]] = {
     "|": np.logical_or,
     "~": np.logical_not,
 }
-
-MOST_NESTED = 100
-"""The most levels of operations; each is a nested Python call, whose number is limited."""
 
 MAX_LENGTH = 10_000
 """The most characters of a condition as text."""
@@ -204,19 +201,6 @@ class Operation:
 
     operator: Operator
     operands: tuple[Term | ConstantValue, ...]
-    depth: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        below = [each.depth for each in self.operands if isinstance(each, Operation)]
-        object.__setattr__(self, "depth", 1 + max(below, default=0))
-        if self.depth > MOST_NESTED:
-            raise UsageError(
-                f"A condition has at most {MOST_NESTED} levels of operations; this one has "
-                f"{self.depth}.",
-                expected=MOST_NESTED,
-                found=self.depth,
-                advice="Give query() a function of a trajectory, or filter() one of the table.",
-            )
 
     def values(self, leaves: TrajectoryLeaves) -> TermValues:
         """Return the result for each trajectory, ``[K]``."""

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from datasets_cli.core.quantities import counted
-from datasets_cli.errors import OutOfRange, Unsupported, UsageError, WrongRows, WrongSize
+from datasets_cli.errors import OutOfRange, UsageError, WrongRows, WrongSize
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.queries.conditions import TextCondition, TrajectoryPredicate
 from datasets_cli.replay.queries.expressions import Expression
@@ -158,17 +158,8 @@ RANGES = {"whole": (0, 1), "epsilon": (0, sys.float_info.max), "length": (1, 2**
 def preset_of(text: str) -> tuple[str, Preset]:
     """Return the name of a preset with all arguments, and the preset."""
     name, _, rest = "".join(text.split()).partition(":")
-    if name == "relabel-goal":
-        raise Unsupported(
-            "relabel-goal changes rewards and ends; a view only selects rows.",
-            argument="where",
-            expected=[*PRESETS],
-            found=name,
-            advice="Use the transform RelabelGoal(GoalRule.sparse(0.5)), also as the function of "
-            "preprocess.",
-        )
     if name not in PRESETS:
-        near = difflib.get_close_matches(name, [*PRESETS, "relabel-goal"], 1) or PRESETS
+        near = difflib.get_close_matches(name, PRESETS, 1) or PRESETS
         raise UsageError(
             f"No view named {name!r}.",
             argument="where",

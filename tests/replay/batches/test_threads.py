@@ -192,13 +192,6 @@ def test_torch_draws_the_rows_of_a_batch_and_does_nothing_else(
         assert {name for name, _ in call} <= {"aten.randint.generator"}
 
 
-def test_an_operation_that_is_shared_is_counted() -> None:
-    rows, index = torch.zeros(4, SHARED_FROM), torch.tensor([1])
-    assert shared(operations_of(lambda: rows.index_select(0, index), 1)) == {
-        "aten.index_select.default"
-    }
-
-
 # Batches of rows on a device, counted on one that stands in: what is sent, done and waited for.
 
 

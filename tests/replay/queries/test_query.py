@@ -408,15 +408,6 @@ def test_a_chain_of_any_length_is_one_condition() -> None:
     assert found(~functools.reduce(operator.or_, several[1:]), data) == [0]
 
 
-def test_conditions_in_one_another_have_a_limit() -> None:
-    condition = traj.length > 1
-    for _ in range(99):
-        condition = ~condition
-    assert found(condition, rows([1, 2, 3, 4, 5, 6])) == []
-    with refused(UsageError, expected=100, found=101):
-        _ = ~condition
-
-
 # Conditions as text: what they mean is what Python means by them, and nothing else is run.
 
 

@@ -24,8 +24,6 @@ from datasets_cli import (
     TensorStorage,
 )
 from datasets_cli.errors import EmptyBuffer, UsageError, WrongSize, WrongState
-from datasets_cli.replay.samplers import orders as order
-from datasets_cli.replay.samplers import rows as block_shuffle
 from datasets_cli.replay.samplers import rows as distributed
 from datasets_cli.replay.samplers.epochs import listed_epoch
 from datasets_cli.replay.samplers.orders import FeistelOrder, permutation, random_words
@@ -111,23 +109,6 @@ def test_blocks_come_in_any_order_the_shorter_one_too() -> None:
         assert abs(chi_square_score(counts, np.full(5, 4000 / 5))) < 4
 
 
-def test_a_sampler_of_the_default_sizes_takes_a_state_that_one_kept_before() -> None:
-    state = BlockShuffleSampler(block_len=1024, window=64).state_dict()
-    BlockShuffleSampler().load_state_dict(state)
-    assert BlockShuffleSampler().state_dict() == state
-
-
-def test_a_window_is_put_in_order_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    permutation, made = block_shuffle.permutation, []
-    monkeypatch.setattr(
-        block_shuffle, "permutation", lambda *window: made.append(window) or permutation(*window)
-    )
-    order = window_order(100, 40, key=7)
-    places = np.arange(100).reshape(20, 5)
-    assert sorted(np.concatenate([order.at(few) for few in places])) == [*range(100)]
-    assert made == [(40, 7), (40, 8), (20, 9)]
-
-
 def test_rows_of_a_window_come_at_each_of_its_places_alike() -> None:
     orders = np.stack([window_order(50, 20, key).at(np.arange(50)) for key in range(0, 10**6, 500)])
     for begin, end in ((0, 20), (20, 40), (40, 50)):
@@ -196,10 +177,6 @@ def test_an_epoch_begins_again_where_rows_were_added() -> None:
     sampler = BlockShuffleSampler(3, 2)
     sampler.sample(TrajectoryRows([10]), 4, UNUSED)
     assert sorted(drawn(sampler, 12)) == [*range(12)]
-
-
-def test_a_sampler_of_blocks_says_its_sizes() -> None:
-    assert repr(BlockShuffleSampler(5, window=3)) == "BlockShuffleSampler(block_len=5, window=3)"
 
 
 def test_what_has_no_rows_or_no_place_for_them_is_refused() -> None:
@@ -426,13 +403,3 @@ def test_a_batch_does_not_share_memory_with_the_next() -> None:
     rows = TrajectoryRows([10])
     sampler.sample(rows, 4, seeded())[0].fill_(-1)
     assert sampler.sample(rows, 4, seeded())[0].tolist() == [4, 5, 6, 7]
-
-
-def test_some_thousand_items_are_worked_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = []
-    whole = order.Share._read_from
-    monkeypatch.setattr(
-        order.Share, "_read_from", lambda self, *span: read.append(span) or whole(self, *span)
-    )
-    drawn_epochs(SamplerWithoutReplacement(), 20_000, 300)
-    assert read == [(start, 300) for start in (0, 8100, 16_200)]

@@ -24,7 +24,6 @@ from datasets_cli import (
     TensorStorage,
 )
 from datasets_cli.errors import EmptyBuffer, OutOfRange, UsageError, WrongRows, WrongSize
-from datasets_cli.replay.samplers import priorities
 from datasets_cli.replay.samplers.sum_tree import RunningSums, SumTree
 from datasets_cli.torchrl import TensorDictPrioritizedReplayBuffer
 from tests.support.refusals import refused
@@ -276,15 +275,6 @@ def test_a_dump_holds_the_rows_alone_and_can_be_empty(tmp_path: Path) -> None:
     other = PrioritizedSampler(1_000_000, 0.5, 1)
     other.loads(tmp_path)
     assert (other.alpha, other.default_priority) == (1.0, 1.0)
-
-
-def test_the_running_sums_of_a_device_draw_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = busy_sampler().sample(storage(40), 500, seeded())
-    on_device = lambda capacity: RunningSums(capacity, torch.device("cpu"))  # noqa: E731
-    monkeypatch.setattr(priorities, "SumTree", on_device)
-    index, info = busy_sampler().sample(storage(40), 500, seeded())
-    assert torch.equal(index, right[0])
-    assert torch.equal(info[WEIGHT], right[1][WEIGHT])
 
 
 # Prioritised slices: never across a boundary, first rows in proportion to their priority.

@@ -39,16 +39,14 @@ from datasets_cli import (
     TensorStorage,
 )
 from datasets_cli.errors import EmptyBuffer, OutOfRange, UsageError, WrongRows, WrongState
-from datasets_cli.replay.buffer.parts import members_of
 from datasets_cli.replay.mixing.mixture import MixtureEpochs, Weighted
 from datasets_cli.replay.mixing.weights import MixtureWeights
 from datasets_cli.replay.samplers.epochs import FEW_BOUNDS, bounds_reached, mixed_order
-from datasets_cli.replay.samplers.protocol import PrioritySampler, has_priorities
 from datasets_cli.replay.samplers.rows import SharedEpochOptions, SingleRows
 from datasets_cli.replay.samplers.slices import Slices
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.tree import Tree
-from datasets_cli.torchrl.slice_samplers import CatFrames
+from datasets_cli.torchrl.frame_stacks import CatFrames
 from tests.support.refusals import refused
 from tests.support.trajectory_rows import TrajectoryRows, chi_square_score
 
@@ -166,27 +164,6 @@ def filled(kind: Any, sampler: Any, **arguments: Any) -> Any:
     made = kind(storage=LazyTensorStorage(10), sampler=sampler, seed=0, **arguments)
     made.extend(rows(10))
     return made
-
-
-def test_the_samplers_here_have_the_members_of_the_protocol_and_no_others() -> None:
-    own = {name for name in dir(Plain) if not name.startswith("_")}
-    assert own == members_of(Sampler)
-    own = {name for name in dir(Greedy) if not name.startswith("_")}
-    assert own == members_of(PrioritySampler)
-    assert {name for name in vars(Derived) if not name.startswith("_")} == {"sample"}
-
-
-@pytest.mark.parametrize("make", OURS)
-def test_a_sampler_of_ours_is_one_by_the_protocol(make: Callable[[], Sampler]) -> None:
-    sampler = make()
-    members = members_of(PrioritySampler if has_priorities(sampler) else Sampler)
-    assert members <= set(dir(sampler))
-    assert has_priorities(sampler) == ("Prioritized" in type(sampler).__name__)
-    assert sampler.has_slices == ("Slice" in type(sampler).__name__)
-    assert sampler.ran_out is False
-    assert (sampler.truncated_key is not None) == sampler.has_slices
-    sampler.on_clear()
-    sampler.load_state_dict(sampler.state_dict())
 
 
 @pytest.mark.parametrize("prefetch", [None, 2])

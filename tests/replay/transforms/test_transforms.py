@@ -307,9 +307,6 @@ def test_a_chain_pickles() -> None:
 # What a transform is: the whole protocol, one that derives from it, and any other callable.
 
 
-MEMBERS = {"__call__", "inv", "undo_inv", "on_clear", "needs_steps", "only_writes"}
-
-
 class Whole:
     """Derives from nothing, and has exactly the members of the protocol."""
 
@@ -354,14 +351,6 @@ def function(batch: TensorDict) -> TensorDict:
 
 def rows(count: int) -> TensorDict:
     return TensorDict({"x": torch.arange(count)}, [count])
-
-
-def test_the_members_are_all_that_a_transform_needs() -> None:
-    own = {name for name, value in vars(Transform).items() if callable(value)}
-    own |= {"needs_steps", "only_writes"} & vars(Transform).keys()
-    assert own & MEMBERS == MEMBERS
-    assert {name for name in own - MEMBERS if not name.startswith("_")} == set()
-    assert {name for name in vars(Whole) if not name.startswith("__")} | {"__call__"} == MEMBERS
 
 
 @pytest.mark.parametrize("prefetch", [None, 2])
@@ -410,23 +399,6 @@ def test_clearing_reaches_every_transform_also_a_turned_one() -> None:
     chain = Compose(Compose(whole), function, Inverted(turned), Half(), kept)
     chain.on_clear()
     assert (whole.cleared, turned.cleared) == (1, 1)
-
-
-def test_a_composition_prints_a_transform_a_line() -> None:
-    assert repr(Compose()) == "Compose()"
-    shown = repr(Compose(function, Compose(Whole.inv)))  # type: ignore[arg-type]
-    lines = shown.splitlines()
-    assert lines[0] == "Compose("
-    assert lines[1].startswith("    <function function at ")
-    assert lines[2] == "    Compose("
-    assert lines[3].startswith("        <function Whole.inv at ")
-    assert shown.endswith("))")
-
-
-def test_every_transform_of_ours_is_one_by_its_members() -> None:
-    assert isinstance(RewardSum(), Transform)
-    assert isinstance(Whole(), Transform)
-    assert not isinstance(Half(), Transform)
 
 
 # Transforms of frames: scaled as they stand, or channels put first; nothing is turned unasked.

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from datasets_cli import ExperienceReplay, ReplayBuffer, SliceSampler, declared_datasets
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.errors import UnknownKey, Unsupported, UnverifiedDataset, UsageError, WrongRows
+from datasets_cli.errors import UnknownKey, UnverifiedDataset, UsageError, WrongRows
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.replay.queries import views as presets
@@ -285,8 +285,6 @@ IDLE = ["epsilon", "length", "of"]
     [
         ("first-sucess", UsageError, {"advice": "Did you mean first-success?"}),
         ("no-timeout:whole=1", UsageError, {"advice": "Did you mean no-timeouts?"}),
-        ("relabel-gaol", UsageError, {"advice": "Did you mean relabel-goal?"}),
-        ("relabel-goal:tolerance=0.5", Unsupported, {"found": "relabel-goal"}),
         ("no-idle:epsilon", UsageError, {"expected": IDLE, "found": "epsilon"}),
         ("no-idle:epsilon=nan", UsageError, {"expected": IDLE, "found": "epsilon=nan"}),
         ("no-idle:length=0", UsageError, {"expected": IDLE, "found": "length=0"}),

@@ -8,21 +8,24 @@ next, at d        d d e                   . d e   the entry at d, then its succe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal, Self, get_args
 
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.core.options import check_choice
-from datasets_cli.errors import UsageError, WrongRows, WrongSize
+from datasets_cli.core.options import check_choice, takes_fields
+from datasets_cli.errors import Unsupported, UsageError, WrongRows, WrongSize
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, optional_key, whole_number
+from datasets_cli.replay.samplers.slices import SliceOptions
 from datasets_cli.replay.trajectories.bounds import first_of, last_of
 from datasets_cli.replay.transforms.steps import flags
 from datasets_cli.replay.transforms.transform import KeyMap, StepTransform, required_entry
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.shapes import StepFlags
+from datasets_cli.torchrl.slice_samplers import SlicePerRow, SliceSampler, TrajectoryArguments
 
 StackPadding = Literal["same", "constant"]
 
@@ -78,25 +81,66 @@ def _windows_of(ends: StepFlags, size: int, when: slice, *, future: bool) -> _Wi
     return _Windows(row.view(*ends.shape[:-1], 1, 1), steps, edge, wanted != steps, wanted)
 
 
-class StackedSteps(StepTransform):
-    """Joins each entry with the N - 1 entries before it in its trajectory, oldest first."""
+@dataclass(frozen=True)
+class StackArguments(TrajectoryArguments):
+    """The arguments of ``make_rb_transform_and_sampler``.
 
-    # The batch is steps in a row, `[*B, T]`: a trajectory begins with the batch and after each
-    # `("next", "done")`. Where both an entry and its successor below `"next"` are in `in_keys`, the
-    # stack of the successor is the newest N - 1 steps of the entry's stack, then the successor.
-    # mask_key: key of the padding mask, bool `[*B, T, N]`.
+    Args:
+        batch_size: rows in a batch; the batch size of the buffer counts.
+        truncated_key: the flag that is set in the last step of each slice. None, the default, sets
+            nothing: the end of a stack is not the end of a trajectory.
+        init_key: the flag that is set in the first step of each slice; None by default.
+        strict_length: True; a stack needs a whole slice.
+        pad_output: False.
+        span: False.
+    """
+
+    batch_size: int
+    _: KW_ONLY
+    truncated_key: NestedKey | None = None
+    init_key: NestedKey | None = None
+    strict_length: bool = True
+
+
+class CatFrames(StepTransform):
+    """Concatenates each entry with the N - 1 previous steps of its trajectory, oldest first.
+
+    The batch holds consecutive steps, ``[*B, T]``. A trajectory begins at the start of the batch
+    and after each ``("next", "done")``. An entry below ``"next"`` whose root entry is also in
+    ``in_keys`` is stacked as the next step: the newest steps of that stack, then the successor.
+
+    ``FrameStack`` stacks the frames of a dataset while reading, for single rows and from the first
+    step of a trajectory; this transform needs the previous steps in the batch.
+
+    Args:
+        N: steps in a stack, at least 1.
+        dim: the dimension of the concatenation; negative, counted from the last of the entry.
+        in_keys: entries to read; ``"pixels"`` by default.
+        out_keys: entries of the stacks; ``in_keys`` by default.
+        padding: the padding before the first step of a trajectory: that step (``"same"``), or
+            ``padding_value`` (``"constant"``).
+        padding_value: the value of constant padding.
+        as_inverse: stack rows when they are written instead of batches.
+        reset_key: ignored; only environments are reset.
+        done_key: the flag below ``"next"`` that ends a trajectory; ``"done"`` by default.
+        future: stack each step with the N - 1 next steps; the end of a trajectory is padded.
+        mask_key: the entry for bool ``[*B, T, N]``, True for padding.
+
+    Raises:
+        UsageError: an argument is out of range, or ``in_keys`` and ``out_keys`` differ in length.
+    """
 
     def __init__(
         self,
-        N: int,  # noqa: N803 (as drawn above)
+        N: int,  # noqa: N803 (TorchRL's name)
         dim: int,
-        in_keys: NestedKeys,
+        in_keys: NestedKeys | None = None,
         out_keys: NestedKeys | None = None,
-        *,
         padding: StackPadding = "same",
         padding_value: float = 0,
         as_inverse: bool = False,
-        done_key: NestedKey = "done",
+        reset_key: NestedKey | None = None,
+        done_key: NestedKey | None = None,
         future: bool = False,
         mask_key: NestedKey | None = None,
     ) -> None:
@@ -115,8 +159,8 @@ class StackedSteps(StepTransform):
         self.as_inverse = self.only_writes = as_inverse
         self.future = future
         self.mask_key = optional_key(mask_key)
-        self._done = ("next", *key_of(done_key))
-        self._keys = KeyMap(self._name, in_keys, out_keys)
+        self._done = ("next", *key_of("done" if done_key is None else done_key))
+        self._keys = KeyMap(self._name, ["pixels"] if in_keys is None else in_keys, out_keys)
 
     def __call__(self, batch: TensorDict) -> TensorDict:
         """Set the stacks in the batch ``[*B, T]``, and return it."""
@@ -180,11 +224,41 @@ class StackedSteps(StepTransform):
             stacks[self.mask_key] = windows.padded
         return stacks
 
+    @takes_fields(StackArguments, documented_by=SliceSampler)
+    def make_rb_transform_and_sampler(
+        self, arguments: StackArguments
+    ) -> tuple[StackedSlices, SlicePerRow]:
+        """Return a transform and a sampler that stack steps of a buffer of single steps.
+
+        The sampler draws a slice of N steps for each row of a batch. The transform reduces it to
+        its last step, with stacks at ``out_keys`` and below ``"next"``. The first N - 1 steps of a
+        trajectory are therefore not drawn. When rows are written, the transform drops ``out_keys``.
+
+        >>> transform, sampler = CatFrames(
+        ...     N=4, dim=-1, in_keys=["observation"], out_keys=["stack"]
+        ... ).make_rb_transform_and_sampler(batch_size=32)
+
+        Raises:
+            TypeError: more than one argument defines the trajectories.
+            UsageError: an argument would cut slices to another length than N.
+        """
+        span = arguments.span
+        sides = span if isinstance(span, Sequence) else (span,)
+        if not arguments.strict_length or arguments.pad_output or any(sides):
+            raise Unsupported(
+                f"A stack needs a whole slice of {self.N} steps: strict_length=False, pad_output "
+                "and span would shorten it.",
+                expected=self.N,
+                advice="FrameStack(storage, n) also stacks the first rows of a trajectory.",
+            )
+        slices = arguments.slices(SliceOptions(slice_len=self.N))
+        return StackedSlices(self), SlicePerRow(**slices)
+
 
 class StackedSlices(StepTransform):
-    """Reduces each slice of N steps to the step whose stack is the slice; see ``StackedSteps``."""
+    """Reduces each slice of N steps to the step whose stack is the slice; see ``CatFrames``."""
 
-    def __init__(self, frames: StackedSteps) -> None:
+    def __init__(self, frames: CatFrames) -> None:
         self.frames = frames.with_successors()
 
     def __call__(self, batch: TensorDict) -> TensorDict:
