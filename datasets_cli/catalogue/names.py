@@ -271,14 +271,7 @@ def _unknown(text: str, listed: list[str], root: CacheRoot) -> UnknownDataset | 
     ids = list(dict.fromkeys((*here, *listed)))
     word = (rest if family in {id.partition("/")[0] for id in ids} else base).lower()
     containing = sorted((id for id in ids if word in id.lower()), key=lambda id: _rank(word, id))
-    names = {id.partition("/")[2].lower(): id for id in ids}
-    whole = {id.lower(): id for id in ids}
-    close = [
-        known[name]
-        for known in (names, whole)
-        for name in difflib.get_close_matches(base.lower(), known, n=3, cutoff=CLOSE)
-    ]
-    near = list(dict.fromkeys((*containing, *close)))[:3]
+    near = _nearest(base.lower(), word, ids, containing)
     hints = [f"Did you mean {', '.join(near)}?"] if near else []
     hint = "".join(f" {each}" for each in (*hints, folder_advice(text)) if each)
     # In the case of the ids: rlds list is case-sensitive.
@@ -297,6 +290,31 @@ def _unknown(text: str, listed: list[str], root: CacheRoot) -> UnknownDataset | 
         found=tuple(near),
         advice=f"See: rlds list{more}",
     )
+
+
+def _nearest(text: str, word: str, ids: list[str], containing: list[str]) -> list[str]:
+    """Return up to three ids that resemble a text; of several versions only one."""
+    names = {id.partition("/")[2].lower(): id for id in ids}
+    whole = {id.lower(): id for id in ids}
+    starts: dict[str, list[str]] = {}  # the first word of each part of a name: "d4rl", "hopper"
+    for name, id in names.items():
+        for start in re.findall(r"(?:^|/)([a-z0-9]+)", name):
+            starts.setdefault(start, []).append(id)
+    by_start = [
+        id
+        for start in difflib.get_close_matches(word, starts, n=3, cutoff=CLOSE)
+        for id in sorted(starts[start], key=partial(_rank, start))
+    ]
+    by_name = [
+        known[name]
+        for known in (names, whole)
+        for name in difflib.get_close_matches(text, known, 3, CLOSE)
+    ]
+    close = (*by_start, *by_name) if word.isalnum() else (*by_name, *by_start)
+    groups: dict[str, str] = {}
+    for id in (*containing, *close):
+        groups.setdefault(re.sub(r"[-/]v?\d+$", "", id), id)
+    return list(groups.values())[:3]
 
 
 def _rank(word: str, id: str) -> tuple[bool, bool, int, int, str]:

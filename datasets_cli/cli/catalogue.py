@@ -230,8 +230,9 @@ def _card(about: DatasetInfo) -> Iterator[Fact]:
 
 def _rest(about: DatasetInfo) -> Iterator[Fact]:
     manifest = about.manifest
-    # From the newest catalogue; the notes of an older installation may repeat some.
-    traps = (about.details or {}).get("known_traps", ())
+    # Those of the newest catalogue, then those that were found in the file.
+    found = manifest.metadata.get("known_traps", ()) if manifest else ()
+    traps = list(dict.fromkeys([*(about.details or {}).get("known_traps", ()), *found]))
     yield from _defects(about, traps)
     if manifest is None:
         if not about.problem:  # which ends with advice
@@ -244,7 +245,7 @@ def _rest(about: DatasetInfo) -> Iterator[Fact]:
         yield "for load_memmap", f"rlds convert --layout ted {about.id}"
     yield from _origin(manifest)
     for note in manifest.metadata.get("notes", ()):
-        if not note.endswith(tuple(traps)):
+        if not note.endswith(tuple(traps)):  # written by an older version
             yield "note", note
     for name, statistics in manifest.statistics.items():
         yield name, ", ".join(f"{key} {x:.6g}" for key, x in statistics.items() if x is not None)

@@ -161,10 +161,12 @@ def _audited(audited: AuditedDataset, state: State, show: int) -> Iterator[str]:
 
 
 def _limits(results: list[AuditedDataset], state: State) -> Iterator[str]:
-    """Yield the limit of each rule once."""
+    """Yield the limit of each rule once, below a heading."""
     limits = {name: limit for each in results for name, limit in each.limits.items()}
+    if limits:
+        yield f"Not detectable in {'these datasets' if results[1:] else 'this dataset'}:"
     for name, limit in limits.items():
-        yield from wrapped(f"{name}: {limit}", state.width, "", "  ")
+        yield from wrapped(f"{name}: {limit}", state.width, "  ", "    ")
 
 
 def _overlapping(overlap: DatasetOverlap) -> Iterator[str]:

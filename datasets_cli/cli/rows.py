@@ -43,12 +43,12 @@ def peek(context: typer.Context, *, call: GivenOptions) -> None:
     shown = f"row{'s' * (last > peeked.start)} {peeked.start:,}"
     shown += f" to {last:,}" if last > peeked.start else ""
     left_out = {
-        "what … stands for": any("…" in line for line in lines),
+        "values (…)": any("…" in line for line in lines),
         "frames": any(each.is_frame for each in peeked.columns),
         "digits after the sixth": any(map(_is_rounded, peeked.columns)),
     }
     names = ", ".join(name for name, is_so in left_out.items() if is_so)
-    more = f" Not shown: {names}; --json has all of it." if names else ""
+    more = f" Abbreviated: {names}; --json prints every value." if names else ""
     state.note(f"{peeked.id}: {shown} of {peeked.num_transitions:,}.{more}")
     state.emit(peeked.to_json() if state.json else None, lines, [peeked.id])
 

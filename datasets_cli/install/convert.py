@@ -16,6 +16,7 @@ import numpy as np
 from datasets_cli.catalogue.entries import load_recipe
 from datasets_cli.catalogue.names import Resolved, recipe_of
 from datasets_cli.core.progress import File, Note, Progress, Rows
+from datasets_cli.core.quantities import counted
 from datasets_cli.errors import RldsError, SourceError
 from datasets_cli.formats.limits import current_limits, raised_limits
 from datasets_cli.install.fetch import read_blocks, source_errors
@@ -63,6 +64,9 @@ def convert(conversion: Conversion, progress: Progress, workers: Workers) -> Man
     description, deferred = _described(resolved, source)
     for note in description.notes:
         progress(Note(f"{id}: {note}"))
+    if traps := description.metadata.get("known_traps"):
+        found = counted(len(traps), "known trap")
+        progress(Note(f"{id}: {found} of the published file; see: rlds info {id}"))
     needs_rewards = resolved.recipe.has_rewards
     transitions = Transitions(id, deferred.key if deferred else None, needs_rewards=needs_rewards)
     builder = _new_builder() if deferred else None

@@ -104,7 +104,8 @@ def parts_of_card(
 ) -> Iterator[tuple[str, Part]]:
     """Yield the parts of a card, each after the heading that it begins, if it begins one."""
     manifest, details = info.manifest, dict(info.details or {})
-    traps, _ = details.pop("known_traps", ()), details.pop("trap_rules", {})
+    traps, _ = [*details.pop("known_traps", ())], details.pop("trap_rules", {})
+    traps += manifest.metadata.get("known_traps", ()) if manifest else ()
     yield "", info.title or "A dataset of your own."
     yield from (("", text) for text in origin(manifest))
     facts = {

@@ -37,8 +37,7 @@ def describe(source: Source) -> Description:
         "reward_range": [-1, 1],
         **({"known_traps": [trap]} if trap else {}),
     }
-    notes = [f"known trap: {trap}"] if trap else []
-    return Description(metadata, (*notes, *_notes(steps)))
+    return Description(metadata, tuple(_notes(steps)))
 
 
 def _notes(steps: list[dict[str, Any]]) -> Iterator[str]:

@@ -30,7 +30,7 @@ OLDER = "as first published, before D4RL 1.2.0"
 
 
 def datasets(web: Web | None) -> Entries:
-    """Return the 179 published ids; D4RL has no catalogue online."""
+    """Return the published ids; D4RL has no catalogue online."""
     return Entries(_table(), _entry)
 
 

@@ -67,7 +67,6 @@ def describe(source: Source) -> Description:
         traps.append(STATE_AFTER_THE_STEP)
     if traps:
         metadata["known_traps"] = traps
-        notes += [f"known trap of the published file: {text}" for text in traps]
     return Description(metadata, tuple(notes))
 
 

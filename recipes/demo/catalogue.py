@@ -38,10 +38,10 @@ SAMPLES = {
         900,
         3,
     ),
-    "iris": Sample("openml/61", "iris, whole, as OpenML answers it", "Public", 150, 150),
+    "iris": Sample("openml/61", "the complete iris table as served by OpenML", "Public", 150, 150),
     "pong": Sample(
         "atari_dqn/Pong/5~ckpt0-3",
-        "1,000 steps of a random player in the format of the DQN Replay Dataset, 400 a checkpoint",
+        "1,000 steps of a random player in the format of DQN Replay, 400 per checkpoint",
         "that of this package",
         999,
         2,

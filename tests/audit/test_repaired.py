@@ -145,6 +145,17 @@ def test_a_trap_that_rules_find_is_one_line_with_their_rows(root: Path, capsys: 
     assert repaired.endswith("Not seen in this copy")
 
 
+def test_limits_of_the_audit_are_below_a_heading_apart_from_findings(
+    config: Config, capsys: Capture
+) -> None:
+    datasets_cli.download("demo/door-human", config=config)
+    assert main(["audit", "demo/door-human"]) == 0
+    first, heading, *limits = capsys.readouterr().out.splitlines()
+    assert first.startswith("demo/door-human: 0 findings of ")
+    assert heading == "Not detectable in this dataset:"
+    assert [line.split(":")[0] for line in limits] == ["  false-end", "  time-limit-terminal"]
+
+
 def test_the_difference_is_told_by_rows_in_text_and_in_json(root: Path, capsys: Capture) -> None:
     names = (ANT, f"{ANT}~repaired")
     assert main(["diff", *names, "--json"]) == 10

@@ -22,6 +22,7 @@ from datasets_cli.config import Config
 from datasets_cli.core.quantities import human_bytes
 from datasets_cli.store.sealed_json import seal
 from tests.conftest import DOOR
+from tests.support.paths import PROJECT
 
 Capture = pytest.CaptureFixture[str]
 
@@ -72,12 +73,17 @@ def test_dry_run_says_the_state(door: str, capsys: Capture) -> None:
     assert states == [(True, "unverified"), (False, "not installed")]
 
 
+def num_published(family: str) -> int:
+    """Return the number of rows of a catalogue."""
+    table = PROJECT / "recipes" / family / "catalogue.tsv"
+    return len(table.read_text(encoding="utf-8").splitlines()) - 1
+
+
 def test_list_shows_every_catalogue_row_and_what_is_installed(door: str, capsys: Capture) -> None:
     records = run_json(capsys, "list")
     families = [record["id"].split("/")[0] for record in records]
-    assert families.count("d4rl") == 179
-    assert families.count("minari") == 392
-    assert families.count("openml") == 19
+    for family in ("d4rl", "minari", "openml"):
+        assert families.count(family) == num_published(family)
     assert [record["id"] for record in records if record["installed"]] == [door]
 
 
