@@ -18,6 +18,7 @@ from PIL import Image
 import datasets_cli
 from benchmarks import measure
 from datasets_cli import HindsightStrategy, errors
+from datasets_cli.audit.own_rules import GROUP
 from datasets_cli.catalogue import entries
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
@@ -110,7 +111,8 @@ def test_pages_name_what_datasets_cli_has() -> None:
     for page in [PROJECT / "README.md", *(PROJECT / "docs").rglob("*.md")]:
         text = page.read_text(encoding="utf-8")
         named |= {(page.name, name) for name in re.findall(r"\bdatasets_cli\.(\w+)", text)}
-    missing = [(page, name) for page, name in named if not has(name)]
+    groups = {GROUP.partition(".")[2]}  # of entry points, which need not be modules
+    missing = [(page, name) for page, name in named if not (name in groups or has(name))]
     assert len(named) > 50 and missing == []
 
 

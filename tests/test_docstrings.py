@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from datasets_cli import errors, recipe
+from datasets_cli.audit import rule
 from tests.support import public_names
 from tests.support.paths import PROJECT
 
@@ -28,7 +29,11 @@ def is_imported(module: ModuleType) -> bool:
     """Return whether all that a module has is for authors of recipes, formats and parts."""
     name = module.__name__
     formats = name.startswith("datasets_cli.formats.")
-    return formats or name.endswith((".protocol", "exchange.format")) or module in (recipe, errors)
+    return (
+        formats
+        or name.endswith((".protocol", "exchange.format"))
+        or module in (recipe, rule, errors)
+    )
 
 
 def with_members(things: list[Any], private: bool = False) -> list[Any]:

@@ -79,7 +79,9 @@ def audited(dataset: DatasetArrays, root: CacheRoot, progress: Progress) -> Audi
     if stored is not None:
         new = [name for name in versions if versions[name] != stored.rules.get(name)]
         progress(Note(f"{dataset.id}: audited again, because rules are new: {', '.join(new)}"))
-    findings = (replace(each, rows=each.rows[:STORED_ROWS]) for each in audit(dataset, progress))
+    findings = (
+        replace(each, rows=each.rows[:STORED_ROWS]) for each in audit(dataset, RULES, progress)
+    )
     report = AuditReport(versions, tuple(findings))
     try:
         save_table(root, content, TABLE, report.to_json())

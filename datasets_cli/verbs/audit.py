@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
-from datasets_cli.audit.report import audited
+from datasets_cli.audit.report import AuditReport, audited
 from datasets_cli.audit.rules.finding import SEVERITIES, Finding
 from datasets_cli.catalogue.names import (
     InstalledIds,
@@ -23,6 +25,9 @@ from datasets_cli.core.progress_display import displayed
 from datasets_cli.errors import PartialFailure, RldsError
 from datasets_cli.install.find import open_installed
 from datasets_cli.store.cache_root import CacheRoot
+
+if TYPE_CHECKING:
+    from datasets_cli.audit.rules.rule import Rule
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,8 @@ class AuditCall(ProgressOptions, InstalledIds):
         rule: names of the rules to run; all by default.
         severity: return findings of at least this severity: ``"wrong"``, ``"suspicious"`` or
             ``"note"``.
+        rules: more rules: Python files that define ``RULES``, which are imported, or ``Rule``
+            objects. Their findings are not cached.
     """
 
     _: KW_ONLY
@@ -64,6 +71,14 @@ class AuditCall(ProgressOptions, InstalledIds):
         default="note",
         metadata={"help": "Show findings of at least this severity: wrong, suspicious or note."},
     )
+    rules: str | os.PathLike[str] | Rule | Iterable[str | os.PathLike[str] | Rule] = field(
+        default=(),
+        metadata={
+            "typed": list[str],
+            "metavar": "FILE",
+            "help": "Also run the rules in this Python file; may be repeated.",
+        },
+    )
 
 
 @takes_fields(AuditCall)
@@ -71,22 +86,26 @@ def audit_datasets(call: AuditCall) -> list[AuditedDataset]:
     """Audit the rows of installed datasets with rules, and cache the reports.
 
     Raises:
-        UsageError: a rule or a severity does not exist.
+        UsageError: a rule, a severity or a file of rules does not exist.
+        RldsError: a user's rule raises an error or returns an invalid finding.
         UnknownDataset, DatasetNotInstalled: a dataset is not installed; none is audited.
         PartialFailure: the audit of some datasets failed; ``results`` has all results.
         DamagedDataset: the only dataset is damaged.
     """
-    from datasets_cli.audit.rules.registry import RULES  # with numpy
+    from datasets_cli.audit.own_rules import own_rules  # with numpy
+    from datasets_cli.audit.rules.registry import RULES
 
     check_choice("severity", call.severity, SEVERITIES)
     config = call.chosen_config()
     ids = select_each(named_ids(call.ids), partial(select_installed, config=config))
-    for name in as_list(call.rule):
-        check_choice("rule", name, [rule.name for rule in RULES])
+    names, own = as_list(call.rule), own_rules(call.rules)
+    for name in names:
+        check_choice("rule", name, [rule.name for rule in (*RULES, *own)])
+    own = [rule for rule in own if not names or rule.name in names]
     results = []
     for id in ids:
         try:
-            results.append(_audited(id, config, call))
+            results.append(_audited(id, config, call, own))
         except RldsError as error:
             if not ids[1:]:
                 raise
@@ -97,13 +116,17 @@ def audit_datasets(call: AuditCall) -> list[AuditedDataset]:
     return results
 
 
-def _audited(id: str, config: Config, call: AuditCall) -> AuditedDataset:
+def _audited(id: str, config: Config, call: AuditCall, own: list[Rule]) -> AuditedDataset:
     from datasets_cli.audit.rules.registry import RULES
+    from datasets_cli.audit.run import audit, gravest_first
 
     dataset = open_installed(id, config)
     with displayed(call.progress, "transitions read") as progress:
         progress(Rows(dataset.id, 0, len(dataset)))
+        found = audit(dataset, own, progress)  # first: if a rule fails, nothing is cached
         report = audited(dataset, CacheRoot(config.root), progress)
+    versions = {**report.rules, **{rule.name: rule.version for rule in own}}
+    report = AuditReport(versions, tuple(gravest_first([*report.findings, *found])))
     names = as_list(call.rule)
     rules = {name: n for name, n in report.rules.items() if not names or name in names}
     findings = tuple(each for each in report.at_least(call.severity) if each.rule in rules)

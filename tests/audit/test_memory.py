@@ -33,7 +33,10 @@ ROWS_BY_KEY = {
 }
 
 METADATA = {
+    "fps": 30,
+    "trajectory_lengths": [9] * (NUM_ROWS // 4),
     "without_last_observation": {"rows": [0, 5], "episodes": 2},
+    "stats": {"observation": {"min": [1] * 27, "q01": [0] * 27}},
 }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import json
+from typing import Any
 
 import h5py
 import numpy as np
@@ -25,6 +27,11 @@ from tests.support.unplugged_records import feature, fields, records
 
 G1 = TEST_DATA / "lerobot" / "g1"
 NUMBERS = (29, 30, 31)
+LENGTHS = (221, 277, 267)
+
+
+def json_lines(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (G1 / name).read_text(encoding="utf-8").splitlines()]
 
 
 def robot() -> Made:
@@ -44,7 +51,8 @@ def robot() -> Made:
         TERMINATED: np.zeros(len(ends), np.bool_),
         TRUNCATED: ends,
     }
-    return Made(rows, whole["episode_index"], {})
+    fps = json.loads((G1 / "info.json").read_text(encoding="utf-8"))["fps"]
+    return Made(rows, whole["episode_index"], {"fps": fps})
 
 
 def found(rows: Made) -> dict[str, Finding]:
@@ -52,7 +60,64 @@ def found(rows: Made) -> dict[str, Finding]:
 
 
 def test_three_episodes_of_a_robot_have_nothing_wrong() -> None:
-    assert not found(robot())
+    rows = robot()
+    stated = {each["episode_index"]: each["length"] for each in json_lines("episodes.jsonl")}
+    assert tuple(stated[number] for number in NUMBERS) == LENGTHS
+    rows.columns["info", "episode_index"] -= NUMBERS[0]
+    rows.metadata |= {"trajectory_lengths": LENGTHS, "stats": as_stated()}
+    assert not found(rows)
+
+
+def test_of_a_copy_of_three_episodes_all_others_are_missing() -> None:
+    rows = robot()
+    rows.metadata["trajectory_lengths"] = [each["length"] for each in json_lines("episodes.jsonl")]
+    finding = found(rows)["stated-length"]
+    assert (finding.severity, finding.count) == ("wrong", 97)
+    assert {*finding.rows} == {0, sum(LENGTHS) - 4}  # before the three, and after them
+
+
+def test_an_episode_whose_file_was_cut_off_has_fewer_rows_than_stated() -> None:
+    rows = robot()
+    kept = np.delete(np.arange(len(rows.episode)), np.s_[320:360])
+    rows.columns = {key: each[kept] for key, each in rows.columns.items()}
+    rows.columns["info", "episode_index"] -= NUMBERS[0]
+    rows.metadata["trajectory_lengths"] = LENGTHS
+    assert found(rows)["stated-length"].rows == (220,)
+    assert found(rows)["timestamp-skip"].rows == (320,)
+
+
+def as_stated() -> dict[str, dict[str, np.ndarray]]:
+    """Return the least and the largest numbers of the three episodes, as LeRobot joins them."""
+    each = [line["stats"] for line in json_lines("episodes_stats.jsonl")]
+    return {
+        column: {
+            "min": np.min([stats[name]["min"] for stats in each], 0),
+            "max": np.max([stats[name]["max"] for stats in each], 0),
+        }
+        for column, name in (("observation", "observation.state"), ("action", "action"))
+    }
+
+
+def test_quantiles_that_are_means_of_those_of_episodes_differ_from_the_rows() -> None:
+    """So LeRobot aggregated them before its issue 3804."""
+    rows = robot()
+    states = rows.columns[OBSERVATION].astype(np.float64)
+    episodes = np.split(states, rows.firsts[1:])
+    for name, share in (("q01", 0.01), ("q50", 0.5), ("q99", 0.99)):
+        rows.metadata["stats"] = {"observation": {name: np.quantile(states, share, 0)}}
+        assert not found(rows)
+        each = [np.quantile(episode, share, 0) for episode in episodes]
+        rows.metadata["stats"] = {"observation": {name: np.average(each, 0, LENGTHS)}}
+        finding = found(rows)["stated-statistics"]
+        assert (finding.severity, finding.count) == ("suspicious", len(states))
+        assert finding.measure.startswith(f"{name} of observation, number ")
+
+
+def test_a_state_beyond_what_is_stated_is_named_by_its_row() -> None:
+    rows = robot()
+    rows.metadata["stats"] = as_stated()
+    rows.columns[OBSERVATION][300, 4] += 9
+    assert found(rows)["stated-statistics"].rows == (300,)
 
 
 def test_episodes_that_are_joined_go_back_in_time() -> None:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from datasets_cli import audit_datasets
+from datasets_cli.audit.rules.registry import RULES
 from datasets_cli.audit.run import audit
-from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.core.progress import silent
 from datasets_cli.install.installation import install_dataset
@@ -158,17 +158,4 @@ def test_mazes_of_minari_have_nothing_wrong(name: str, tmp_path: Path) -> None:
 def test_the_steps_of_a_game_of_rl_unplugged_have_nothing_wrong(tmp_path: Path) -> None:
     """Its unclipped rewards are the clipped ones; the recipe says so, and leaves them out."""
     asterix = test_unplugged_real.install(Config(tmp_path), "compact")
-    assert not audit(open_arrays(asterix.folder), silent)
-
-
-def test_an_audit_without_findings_names_what_its_rules_cannot_find(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = str(install("door-human-v1", tmp_path).root)
-    named = []
-    for names in (["time-limit-terminal"], ["false-end", "frozen-state"], ["idle"]):
-        rules = [word for name in names for word in ("--rule", name)]
-        assert main(["--root", root, "audit", "d4rl/door-human-v1", *rules]) == 0
-        last = capsys.readouterr().out.splitlines()[1:]
-        named.append([name for name in names if any(line.startswith(f"{name}: ") for line in last)])
-    assert named == [["time-limit-terminal"], ["false-end"], []]
+    assert not audit(open_arrays(asterix.folder), RULES, silent)

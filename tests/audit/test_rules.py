@@ -38,7 +38,7 @@ class Made:
 
     columns: Columns
     episode: np.ndarray
-    metadata: dict[str, Any] = field(default_factory=lambda: {"max_episode_steps": 12})
+    metadata: dict[str, Any] = field(default_factory=lambda: {"max_episode_steps": 12, "fps": 1})
 
     @property
     def firsts(self) -> np.ndarray:
@@ -299,6 +299,16 @@ def beyond(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
     return rows.firsts[np.bincount(rows.episode) > 11].tolist()
 
 
+def skip(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    rows.columns[TIMESTAMP][row:] += rng.uniform(0.6, 9)
+    rows.columns[TIMESTAMP][rows.episode > rows.episode[row]] -= 5  # each has a time of its own
+    return [row]
+
+
+def late(rows: Made, row: int, rng: np.random.Generator) -> None:
+    rows.columns[TIMESTAMP][row:] += 0.4  # less than half a frame
+
+
 def same_number(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
     numbers = np.stack((rows.episode // 2, rows.episode), 1)
     again = max(int(rows.episode[row]), 1)
@@ -337,9 +347,62 @@ def blank(rows: Made, row: int, rng: np.random.Generator) -> None:
     rows.columns["info", "instruction"][[row, 0]] = " "
 
 
+def stated(rows: Made) -> list[int]:
+    """Return the steps of each trajectory, with the last one, which is no row where it was cut."""
+    return (np.bincount(rows.episode) + ~rows.columns[TERMINATED][rows.lasts, 0]).tolist()
+
+
+def other_length(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    rows.columns[TERMINATED][rows.lasts[1]] = True
+    rows.metadata["trajectory_lengths"] = stated(rows)
+    rows.metadata["trajectory_lengths"][rows.episode[row]] += rng.choice([-1, 1, 40])
+    return [int(rows.firsts[rows.episode[row]])]
+
+
+def no_row(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    """One trajectory is stated and not there."""
+    missing, first = int(rows.episode[row]), int(rows.firsts[rows.episode[row]])
+    rows.metadata["trajectory_lengths"] = [*stated(rows)]
+    rows.metadata["trajectory_lengths"].insert(missing, 7)
+    rows.columns["info", "episode_index"] = (rows.episode + (rows.episode >= missing))[:, None]
+    return [first]
+
+
+def one_step(rows: Made, row: int, rng: np.random.Generator) -> None:
+    """The only step of a trajectory that was cut off is no row."""
+    no_row(rows, row, rng)
+    rows.metadata["trajectory_lengths"][rows.episode[row]] = 1
+
+
 def unfinished(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
     rows.metadata["without_last_observation"] = {"rows": [int(rows.lasts[1])], "episodes": 5}
     return [int(rows.lasts[1])]
+
+
+def summary(rows: Made) -> dict[str, np.ndarray]:
+    """Return the statistics of an action."""
+    actions, shares = rows.columns[ACTION], {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9}
+    quantiles = {name: np.quantile(actions, share, 0) for name, share in shares.items()}
+    return {"min": actions.min(0), "max": actions.max(0), **quantiles}
+
+
+def beyond_stated(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    rows.metadata["stats"] = {"action": summary(rows)}
+    rows.columns[ACTION][row, rng.integers(2)] = rng.choice([-9, 9])
+    return [row]
+
+
+def mean_of_quantiles(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    """The median of all is that of one trajectory, which is elsewhere."""
+    rows.columns[ACTION] += rows.episode[:, None] * np.float32(4)
+    rows.metadata["stats"] = {"action": summary(rows)}
+    rows.metadata["stats"]["action"]["q50"] = np.median(rows.columns[ACTION][:6], 0)
+    return [*range(len(rows.episode))]
+
+
+def as_stated(rows: Made, row: int, rng: np.random.Generator) -> None:
+    numbers = {name: [round(x, 8) for x in each.tolist()] for name, each in summary(rows).items()}
+    rows.metadata["stats"] = {"action": numbers, "no.such.column": {"min": [9]}}
 
 
 Plant = Callable[[Made, int, np.random.Generator], list[int]]
@@ -361,10 +424,13 @@ KINDS: dict[str, tuple[str, Plant, tuple[Miss, ...]]] = {
     "timestamp-back": (MINE, back, (same_time,)),
     "time-limit-terminal": (MINE, limits, (limits_but_one,)),
     "beyond-limit": (MINE, beyond, (nothing,)),
+    "timestamp-skip": (MINE, skip, (late,)),
     "duplicate-number": (MINE, same_number, (same_number_elsewhere,)),
     "idle": (MINE, still, (almost_still,)),
     "empty-text": (MINE, no_text, (blank,)),
+    "stated-length": (MINE, other_length, (one_step,)),
     "no-last-observation": (MINE, unfinished, (nothing,)),
+    "stated-statistics": (MINE, beyond_stated, (as_stated,)),
 }
 EVERY = settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
@@ -376,6 +442,7 @@ def test_every_rule_has_a_kind() -> None:
 
 
 PLANTS = [(rule, id, plant) for rule, (id, plant, _) in KINDS.items()]
+PLANTS += [("stated-length", MINE, no_row), ("stated-statistics", MINE, mean_of_quantiles)]
 
 
 @pytest.mark.parametrize(("rule", "id", "plant"), PLANTS)
@@ -423,6 +490,6 @@ def test_metadata_that_is_not_of_a_rule_is_not_looked_at(told: object) -> None:
     """Publishers write what they like under these names."""
     rng = np.random.default_rng(0)
     rows = made(rng)
-    names = ("without_last_observation", "max_episode_steps")
+    names = ("fps", "stats", "without_last_observation", "max_episode_steps")
     rows.metadata |= dict.fromkeys(names, told)
     assert not findings(rows, MINE, rng) or told == 9  # nine steps, which some are longer than

@@ -1,6 +1,6 @@
 """All rules."""
 
-from datasets_cli.audit.rules import columns, duplicates, ends, rewards, time
+from datasets_cli.audit.rules import columns, duplicates, ends, lengths, rewards, statistics, time
 from datasets_cli.audit.rules.rule import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -9,4 +9,6 @@ RULES: tuple[Rule, ...] = (
     *rewards.RULES,
     *duplicates.RULES,
     *time.RULES,
+    *lengths.RULES,
+    *statistics.RULES,
 )

@@ -15,10 +15,14 @@ from datasets_cli.store.arrays import Columns, DatasetArrays, plain_numbers
 
 @dataclass(frozen=True)
 class AuditedRows:
-    """A run of transitions, and the trajectory that each is in."""
+    """A run of transitions, and the trajectory that each is in.
 
-    # first: the number of its first row. columns: copies, `[n, *shape]`.
-    # starts: where all trajectories start, int64 `[K + 1]`.
+    Args:
+        first: the number of its first row.
+        columns: arrays ``[n, *shape]`` by key, such as ``("next", "reward")``; copies.
+        starts: where all trajectories start, int64 ``[K + 1]``; trajectory ``k`` is the rows
+            ``starts[k]`` up to, and not including, ``starts[k + 1]``.
+    """
 
     first: int
     columns: Columns

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 
 from datasets_cli.audit.rules.facts import Facts
-from datasets_cli.audit.rules.finding import Finding, Severity
+from datasets_cli.audit.rules.finding import SEVERITIES, Finding, Severity
 from datasets_cli.audit.rules.rows import AuditedRows
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.recipe import read_tsv
@@ -27,9 +27,16 @@ MOST_ROWS = 500_000
 
 @dataclass(frozen=True)
 class About:
-    """The description of a dataset that a rule gets before its rows."""
+    """The description of a dataset that a rule gets before its rows.
 
-    # is_shifted: whether the last step of a truncated trajectory has no row.
+    Args:
+        columns: the numeric columns, each with ``key``, ``dtype`` and ``shape`` of a row.
+        metadata: the publisher's metadata, from the manifest.
+        facts: facts about the environment, such as ``facts.terminates``.
+        is_shifted: whether the last step of a truncated trajectory has no row.
+        texts: the keys of text columns.
+        has_empty_text: whether some text is empty.
+    """
 
     columns: tuple[Column, ...]
     metadata: Mapping[str, Any]
@@ -80,14 +87,23 @@ class RuleState(Protocol):
 
 @dataclass(frozen=True)
 class Rule(JsonForm):
-    """A rule, which a paper can cite by its name and version."""
+    """A rule, which a paper can cite by its name and version.
 
-    # version: increased whenever the findings in the same rows may change.
-    # severity: of the most severe of its findings.
-    # repair: "A" exact, from the file; "B" by a view; "C" report only.
-    # errata: the numbers of the errata that it detects.
-    # begin: returns a new state, or None if the rule does not apply to the dataset.
-    # conclude: returns the finding of a state; None for the method of the state.
+    Args:
+        name: words with hyphens.
+        version: increased whenever the findings in the same rows may change.
+        severity: the most severe of its findings: ``"wrong"``, ``"suspicious"`` or ``"note"``.
+        repair: ``"A"``: exact, from the file; ``"B"``: by a view; ``"C"``: report only, as for all
+            rules of users.
+        errata: the numbers of the errata that it detects.
+        source: the first report of the defect.
+        meaning: a sentence that is true of the reported rows.
+        limit: a sentence on defects that it cannot detect, and why.
+        begin: returns a new state, or None if the rule does not apply to the dataset.
+        unit: the counted unit: ``"row"``, or ``"trajectory"``, by its first row.
+        conclude: returns the finding for the state after the last rows: ``rule.found(...)`` or
+            None. The default is the method ``conclude(rule)`` of the state.
+    """
 
     JSON = "name version severity repair errata source meaning unit limit|null"
 
@@ -103,6 +119,11 @@ class Rule(JsonForm):
     conclude: Callable[[Any, Rule], Finding | None] | None = None
     limit: str = ""
 
+    def __post_init__(self) -> None:
+        if self.severity not in SEVERITIES or self.unit not in ("row", "trajectory"):
+            given = f"severity={self.severity!r} and unit={self.unit!r}"
+            raise ValueError(f"{given}; expected {SEVERITIES} and ('row', 'trajectory')")
+
     def found(
         self,
         rows: RowNumbers,
@@ -110,8 +131,14 @@ class Rule(JsonForm):
         severity: Severity | None = None,
         text: str | None = None,
     ) -> Finding | None:
-        """Return a finding about rows, or None without rows."""
-        # rows: or the first row of each trajectory. measure: the deciding numbers.
+        """Return a finding about rows, or None without rows.
+
+        Args:
+            rows: the rows, or the first row of each trajectory.
+            measure: the measured numbers, as text.
+            severity: the severity of this finding, if it differs from the rule's.
+            text: a sentence that replaces the meaning of the rule.
+        """
         if not rows.count:
             return None
         return Finding(
@@ -151,6 +178,8 @@ class RowNumbers:
 
     def add(self, rows: np.ndarray) -> None:
         """Add numbers of rows, int64 ``[n]``, such as ``rows.numbers[mask]``."""
+        if rows.dtype.kind != "i":
+            raise TypeError(f"Numbers of rows are int64, such as rows.numbers[mask]: {rows.dtype}")
         room = max(0, MOST_ROWS - self.count)
         self.count += len(rows)
         if room and len(rows):

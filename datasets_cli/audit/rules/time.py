@@ -1,7 +1,8 @@
-"""Time: lengths, limits and timestamps of trajectories."""
+"""Time: timestamps that go back or skip, and time limits that are flagged as terminations."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,68 +12,20 @@ from datasets_cli.audit.rules.rows import AuditedRows
 from datasets_cli.audit.rules.rule import About, RowNumbers, Rule, rule
 from datasets_cli.schema.columns import TERMINATED, Key
 
-UNFINISHED = "without_last_observation"
-"""The metadata entry with the last ``rows`` of such episodes, and the number of ``episodes``."""
 TIMESTAMP: Key = ("info", "timestamp")
 FEWEST = 10
 """The number of trajectories of equal length that rules out chance."""
 
 
 @dataclass
-class BeyondLimit:
-    """Trajectories that are longer than a limit."""
-
-    limit: int
-    keys: frozenset[Key] = frozenset([TERMINATED])
-    firsts: RowNumbers = field(default_factory=RowNumbers)
-    longest: int = 0
-
-    def observe(self, rows: AuditedRows) -> None:
-        trajectories = rows.trajectory[rows.is_last]
-        lengths = rows.starts[trajectories + 1] - rows.starts[trajectories]
-        self.longest = max(self.longest, int(lengths.max(initial=0)))
-        self.firsts.add(rows.starts[trajectories[lengths > self.limit]])
-
-    def conclude(self, rule: Rule) -> Finding | None:
-        return rule.found(self.firsts, f"up to {self.longest:,} steps, limit {self.limit:,}")
-
-
-@dataclass
-class Unfinished:
-    """Rows after which the file has no observation, as its recipe reports."""
-
-    rows: RowNumbers
-    num_all: int
-    keys: frozenset[Key] = frozenset()
-
-    def observe(self, rows: AuditedRows) -> None:
-        """Data that is missing in the file cannot be seen in rows."""
-
-    def conclude(self, rule: Rule) -> Finding | None:
-        return rule.found(self.rows, f"{self.rows.count:,} of {self.num_all:,} episodes")
-
-
-def _unfinished(about: About) -> Unfinished | None:
-    rows, count = RowNumbers(), about.stated(UNFINISHED, "episodes")
-    rows.add(about.stated(UNFINISHED, "rows"))
-    return Unfinished(rows, int(count[0])) if count.size else None
-
-
-def _begin(about: About) -> BeyondLimit | None:
-    metadata = about.metadata
-    spec = metadata.get("env_spec")
-    stated = metadata.get("max_episode_steps")
-    if isinstance(spec, dict):
-        stated = spec.get("max_episode_steps") or stated
-    return BeyondLimit(stated) if isinstance(stated, int) and stated > 0 else None
-
-
-@dataclass
 class Timestamps:
-    """Rows whose time is before that of the row before, in one trajectory."""
+    """Rows whose time is before that of the row before, or frames after it, in one trajectory."""
 
+    longest: float  # step, in seconds
     keys: frozenset[Key] = frozenset([TIMESTAMP])
     back: RowNumbers = field(default_factory=RowNumbers)
+    skips: RowNumbers = field(default_factory=RowNumbers)
+    largest: float = 0.0
     _held: np.ndarray | None = None
 
     def observe(self, rows: AuditedRows) -> None:
@@ -80,10 +33,14 @@ class Timestamps:
         before = times[:1] if self._held is None else self._held
         steps = np.where(rows.is_first, 0.0, np.diff(times, prepend=before))
         self.back.add(rows.numbers[steps < 0])
+        self.skips.add(rows.numbers[steps > self.longest])
+        self.largest = max(self.largest, float(np.fmax.reduce(steps)))
         self._held = times[-1:]
 
-    def conclude(self, rule: Rule) -> Finding | None:
-        return rule.found(self.back)
+    def skipped(self, rule: Rule) -> Finding | None:
+        """Return the rows before which frames are missing."""
+        measure = f"up to {self.largest:.3g} s, more than {self.longest:.3g} s for a frame"
+        return rule.found(self.skips, measure)
 
 
 @dataclass
@@ -111,9 +68,21 @@ class LimitTerminals:
         return rule.found(self.ends, f"{min(self.lengths):,} steps each")
 
 
+def _timestamps(about: About) -> Timestamps | None:
+    longest = 1.5 / float(about.stated("fps").max(initial=0.0) or math.nan)
+    return Timestamps(longest) if TIMESTAMP in about.keys else None
+
+
 RULES = (
-    rule("timestamp-back", lambda about: Timestamps() if TIMESTAMP in about.keys else None),
+    rule(
+        "timestamp-back",
+        lambda about: about.shared(_timestamps),
+        lambda state, rule: rule.found(state.back),
+    ),
+    rule(
+        "timestamp-skip",
+        lambda about: about.shared(_timestamps) if about.stated("fps").size else None,
+        lambda state, rule: state.skipped(rule),
+    ),
     rule("time-limit-terminal", lambda about: LimitTerminals()),
-    rule("beyond-limit", _begin),
-    rule("no-last-observation", _unfinished),
 )
