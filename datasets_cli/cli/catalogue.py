@@ -50,19 +50,19 @@ def list_datasets(
 ) -> None:
     """List every known dataset and its state.
 
-    Works offline. On a terminal and without a glob, it lists the families with their numbers of
-    datasets and installed datasets, and then the installed datasets.
+    Works offline. On a terminal and without a glob, it lists the families with the numbers
+    of their known and installed datasets, and then the installed datasets.
 
     States: installed; unchecked (the publisher states no checksum for some file); unverified (some
     file may differ from the publisher's, after --no-verify or rlds demo --keep); newer (written by
     a newer version of rlds); damaged (files differ from the manifest); - (not installed). ON DISK
     is the size of the data only; rlds du adds manifests, tables and raw files.
 
-    --json has every field under its name in the Python API, whatever --columns selects.
+    --json prints every field, regardless of --columns, under its name in the Python API.
 
     --search finds words in any order; the best matches come first.
 
-    --filter and --sort take id, family, state, size (on disk, else of the download), download,
+    --filter and --sort accept id, family, state, size (on disk, else the download), download,
     disk, transitions, trajectories and audit (the most severe finding: wrong, suspicious, note,
     clean, or -), e.g. --filter 'size>1GB' --filter audit=wrong --sort -transitions.
 
@@ -324,7 +324,7 @@ def _origin(manifest: Manifest) -> Iterator[Fact]:
 def cite(context: typer.Context, *, call: GivenOptions) -> None:
     """Print BibTeX entries of datasets and of their papers.
 
-    Each entry is printed once. The entry of an installed dataset has the digest of its content.
+    Each entry is printed once. The entry of an installed dataset contains its content digest.
 
     Examples:
         rlds cite hopper-medium-v2 >> references.bib

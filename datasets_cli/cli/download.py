@@ -58,8 +58,8 @@ def download(
 ) -> None:
     """Download, verify and install datasets.
 
-    Prints the folders of the datasets. An installed dataset is skipped; an interrupted download
-    continues where it stopped.
+    Prints the folders of the datasets. Installed datasets are skipped, and interrupted
+    downloads are resumed.
 
     Examples:
         rlds download hopper-medium-v2
@@ -238,7 +238,7 @@ def _free_bytes(root: Path) -> int:
 def demo(context: typer.Context, *, call: GivenOptions) -> None:
     """Run the main workflow on small data that ships with rlds.
 
-    Needs no network. The datasets have the ids demo/NAME, in a temporary folder unless --keep is
+    Needs no network. The datasets demo/NAME are installed in a temporary folder unless --keep is
     set.
 
     Examples:

@@ -101,8 +101,8 @@ def audit(
     """Find defects in installed datasets with rules.
 
     Each rule has a name and a version that a paper can cite. Findings are wrong (proved by the data
-    or by a fact of the environment, without a threshold), suspicious (by a printed measure, or with
-    possible innocent reasons) or notes. The data is not changed.
+    or by a fact of the environment, without a threshold), suspicious (they depend on a printed
+    measure, or may be harmless) or notes. The data is not changed.
 
     Examples:
         rlds audit

@@ -28,9 +28,9 @@ DIFFERENT = 10
 def diff(context: typer.Context, *, call: GivenOptions) -> None:
     """Compare two installed datasets value by value.
 
-    Also compares their columns and trajectories, and counts the whole trajectories of one dataset
-    that the other contains, by observation and action: a test set should share none with its
-    training set. Layouts may differ. The exit code is 10 if the datasets differ.
+    Also compares their columns, and counts the whole trajectories of one dataset that the other
+    contains, by observation and action: a test set should share no trajectory with its training
+    set. Layouts may differ. The exit code is 10 if the datasets differ.
 
     Examples:
         rlds diff hopper-medium-v2 derived/scaled
@@ -92,7 +92,7 @@ def _cells(each: ColumnDifference) -> dict[str, str]:
 
 @options_of(call="plot")
 def plot(context: typer.Context, *, call: GivenOptions) -> None:
-    """Plot a dataset, or two datasets over each other.
+    """Plot one dataset, or two overlaid.
 
     Draws in the terminal, or into a file with --out.
 
@@ -124,9 +124,9 @@ def plot(context: typer.Context, *, call: GivenOptions) -> None:
 def render(context: typer.Context, *, call: GivenOptions) -> None:
     """Render a trajectory as a GIF, a contact sheet or a video.
 
-    Each transition is one frame. Stored frames are used as they are. A dataset without frames is
-    rendered by its environment, which is set to each recorded qpos and qvel. The environment's
-    specification names code to import: render only data from people you trust.
+    Each transition is one frame. Stored frames are used unchanged. A dataset without frames is
+    rendered by its environment, which is set to each recorded qpos and qvel. The specification of
+    the environment can import code: render only data from people you trust.
 
     Examples:
         rlds render Pong/5 --trajectory 0 --out pong.gif
@@ -148,7 +148,7 @@ def stats(context: typer.Context, *, call: GivenOptions) -> None:
 
     Missing statistics are computed from all transitions once, and cached; quantiles use a sample if
     there are more than 100,000 transitions. --columns also shows each number of a column, up to 64.
-    Names are those of rlds info; next selects the whole group.
+    Use the column names of rlds info; next selects the whole group.
 
     Examples:
         rlds stats hopper-medium-v2
@@ -183,9 +183,9 @@ def _numbers(rows: list[dict[str, str]], width: int | None) -> list[str]:
 def card(context: typer.Context, *, call: GivenOptions) -> None:
     """Print a dataset card in Markdown or for Hugging Face.
 
-    Describes the dataset, its columns, statistics, licence and citation, and how to load it. The
-    card of a dataset that is not installed has only the facts of the catalogue. --format hf begins
-    with the metadata that Hugging Face reads from a README.
+    Describes the dataset, its columns, statistics, licence and citation, and how to load it. If the
+    dataset is not installed, the card contains only facts from the catalogue. --format hf adds the
+    metadata that Hugging Face reads from a README.
 
     Examples:
         rlds card hopper-medium-v2
@@ -201,8 +201,8 @@ def card(context: typer.Context, *, call: GivenOptions) -> None:
 def score(context: typer.Context, *, call: GivenOptions) -> None:
     """Print normalised scores of returns.
 
-    0 is the score of a random policy, 100 the score of an expert. The publisher states the two
-    reference returns, mainly for D4RL's tasks.
+    0 is the score of a random policy, 100 the score of an expert. Both reference
+    returns come from the publisher; mainly D4RL datasets have them.
 
     Examples:
         rlds score hopper-medium-v2 3000 3200.5
@@ -222,8 +222,8 @@ def ui(context: typer.Context, *, pages: GivenOptions, call: GivenOptions) -> No
     """Browse datasets in a read-only web page.
 
     Prints a local address that ends with a token; only a browser with the token can read the page.
-    Ctrl-C stops the server. --export writes the pages into files that need no server, with the
-    first 20 trajectories and 200 frames of each dataset. Requires the extra ui.
+    Ctrl-C stops the server. --export writes the pages as files that need no server, with the first
+    20 trajectories and 200 frames of each dataset. Requires the extra ui.
 
     Examples:
         rlds ui

@@ -89,7 +89,7 @@ def _same_again(plan: ImportPlan, call: GivenOptions) -> str:
 def export(context: typer.Context, *, call: GivenOptions) -> None:
     """Export an installed dataset to another tool's format.
 
-    Every value stays the same. Data that the format cannot hold is listed first, and is an error
+    Every value stays the same. Data that the format cannot store is listed first, and is an error
     without --allow-loss. An interrupted export leaves no file at PATH.
 
     Examples:
@@ -116,11 +116,11 @@ def record(context: typer.Context, *, call: GivenOptions) -> None:
     """Record episodes of a gymnasium environment into a dataset.
 
     Prints the folder of the dataset. The values are the same for every number of workers. An
-    interrupted recording continues where it stopped, with the same result; repeating a finished
-    command does nothing. The last observation of each episode and the reason of its end are stored;
-    the info dict of the environment is not.
+    interrupted recording is resumed with the same result when repeated; a finished recording is not
+    repeated. The last observation of each episode and the reason for its end are stored; the info
+    dict of the environment is not.
 
-    Requires gymnasium, of the extra collect. The policy runs code of this folder.
+    Requires the extra collect (gymnasium). The policy runs code from this folder.
 
     Examples:
         rlds record CartPole-v1 --episodes 100 --name cartpole-random
@@ -157,9 +157,9 @@ def data(context: typer.Context, *, call: GivenOptions) -> None:
     """Show the data that rlds.toml declares.
 
     Prints the digest of each [data.NAME] table. The digest depends only on the content of the
-    datasets, the trajectories of views, the weights, the source of functions, and the draws, and
-    not on the machine. State it in a paper: the same rlds.toml and the same digest mean the same
-    data.
+    datasets, the trajectories of views, the weights, the source code of functions and the sampling
+    order, not on the machine. State it in a paper: the same rlds.toml with the same digest means
+    the same data.
 
     Functions in rlds.toml are imported: run this only in a folder whose code you trust.
 

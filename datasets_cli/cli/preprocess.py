@@ -60,14 +60,14 @@ def preprocess(
     --crop, --resize, --normalise, --returns-to-go, --n-step, --cast, --select, --exclude, --rename.
     --where and --max-trajectories choose the trajectories to read.
 
-    Without --fn and transforms, the command prints a plan of all pending work here and then does
-    it: the steps of ./rlds.toml whose result is missing or outdated, interrupted conversions whose
-    raw files are complete, and missing statistics. With only ID, it computes the statistics of
-    these datasets. A step runs code of this folder; --dry-run runs none.
+    Without --fn and transforms, the command prints a plan of all pending work and then executes it:
+    steps of ./rlds.toml with missing or outdated results, interrupted conversions with complete raw
+    files, and missing statistics. With only ID, it computes the statistics of these datasets. Steps
+    run code from this folder; --dry-run runs none.
 
-    The source is never changed. A call of the function gets a chunk of whole trajectories, or the
-    transitions that --per chooses. The result is the same for every number of workers. An
-    interrupted run continues where it stopped; repeating a finished command does nothing.
+    The source is never changed. Each call of the function receives a chunk of whole trajectories,
+    or the transitions that --per selects. The result is the same for every number of workers. An
+    interrupted run is resumed when repeated; a finished run is not repeated.
 
     Examples:
         rlds preprocess hopper-medium-v2 --fn mycode:scale --name scaled

@@ -28,9 +28,9 @@ def with_columns(call: GivenOptions) -> GivenOptions:
 def peek(context: typer.Context, *, call: GivenOptions) -> None:
     """Show some rows of an installed dataset.
 
-    Numbers have 6 digits; arrays of more than 8 numbers and long texts are cut; a frame is shown as
-    its dtype and shape. --json has every value. If the table is wider than the terminal, each
-    column of a row gets its own line.
+    Numbers are rounded to 6 digits; arrays of more than 8 numbers and long texts are shortened; a
+    frame is shown as its dtype and shape. --json prints every value. If the table is wider than the
+    terminal, each column of a row gets its own line.
 
     Examples:
         rlds peek hopper-medium-v2

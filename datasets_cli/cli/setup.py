@@ -18,8 +18,8 @@ from datasets_cli.core.quantities import counted, human_bytes, human_count
 def env(context: typer.Context, *, call: GivenOptions) -> None:
     """Show versions, cache root, disk, mirrors and extras.
 
-    Include its output in a bug report. Addresses are shown without user, password and query, and
-    environment variables only by name.
+    Include its output in a bug report. URLs are shown without user, password and query, and
+    environment variables without values.
 
     Examples:
         rlds env
@@ -99,7 +99,7 @@ def recipe_list(context: typer.Context, *, call: GivenOptions) -> None:
 
 @options_of(call="recipe_info")
 def recipe_show(context: typer.Context, *, call: GivenOptions) -> None:
-    """Show the family that a recipe describes.
+    """Show the title, licence and options of a recipe.
 
     Also shows where the recipe comes from.
 
@@ -115,7 +115,7 @@ def recipe_show(context: typer.Context, *, call: GivenOptions) -> None:
 def recipe_new(context: typer.Context, *, call: GivenOptions) -> None:
     """Write a commented template for a new recipe.
 
-    The file is written into your folder of recipes.
+    The file is written into your recipe folder.
 
     Examples:
         rlds recipe new lunar

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def repair(context: typer.Context, *, call: GivenOptions, limit: Limits = None) -> None:
     """Verify installed datasets and reinstall damaged ones.
 
-    Intact datasets are not touched, and intact raw files are not downloaded again. For derived
-    datasets it prints the command that recreates them.
+    Intact datasets are not changed, and intact raw files are not downloaded again. For derived
+    datasets, the output includes the command that recreates them.
 
     Examples:
         rlds repair
@@ -55,8 +55,8 @@ def _repaired(result: RepairedDataset) -> list[str]:
 def prune(context: typer.Context, *, call: GivenOptions, yes: Yes = False) -> None:
     """Delete leftovers of interrupted runs.
 
-    These are half-written copies, old partial downloads and rows in shared memory. Installed
-    datasets are not touched. A copy that an interrupted run was replacing is restored.
+    Leftovers are half-written copies, old partial downloads and rows in shared memory. Installed
+    datasets are not changed. A copy that an interrupted run was replacing is restored.
 
     Examples:
         rlds prune --dry-run
@@ -98,11 +98,11 @@ def _sum(leftovers: Sequence[Leftover], is_dry_run: bool) -> str:
 
 @options_of(call="disk_usage")
 def du(context: typer.Context, *, call: GivenOptions) -> None:
-    """Show the disk usage of each installed dataset and running work.
+    """Show the disk usage of installed datasets and running work.
 
     The size includes the manifest, tables and raw files; rlds list and rlds info show only the
     size of the data. Running and interrupted downloads, conversions and preprocess runs come last;
-    repeating their commands continues the interrupted ones.
+    repeat a command to resume it.
 
     Examples:
         rlds du

@@ -41,7 +41,7 @@ class ChunkOptions:
         default="chunk",
         metadata={
             "help": (
-                "Transitions of one call: whole trajectories (chunk), one trajectory, or exactly "
+                "Transitions per call: whole trajectories (chunk), one trajectory, or exactly "
                 "--chunksize transitions of any trajectories (transition)."
             )
         },

@@ -52,7 +52,7 @@ class ExportPagesCall(RootOptions):
         metadata={
             **KNOWN_IDS,
             "needed": False,
-            "help": "Ids of datasets; the page opens at the first.",
+            "help": "Ids of datasets; without --export, one id, at which the page opens.",
         }
     )
     dest: str | os.PathLike[str] = field(

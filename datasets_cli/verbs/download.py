@@ -62,7 +62,7 @@ class PlanCall(KnownIds):
         default=None,
         metadata={
             "metavar": "DIR|FILE|URL",
-            "help": "Folder or URL of the raw files, or the one file of a dataset.",
+            "help": "Folder or URL of the raw files, or the only file of a dataset.",
         },
     )
     options: Mapping[str, str] | None = field(

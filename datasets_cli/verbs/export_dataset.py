@@ -75,7 +75,7 @@ class ExportCall(ProgressOptions, InstalledId):
     )
     _: KW_ONLY
     allow_loss: bool = field(
-        default=False, metadata={"help": "Leave out data that the format cannot hold."}
+        default=False, metadata={"help": "Omit data that the format cannot store."}
     )
     force: bool = field(
         default=False, metadata={"help": "Replace an existing file or export at PATH."}

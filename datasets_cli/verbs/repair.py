@@ -77,7 +77,7 @@ class RepairCall(ProgressOptions, InstalledIds):
 def repair(call: RepairCall) -> list[RepairedDataset]:
     """Verify installed datasets, and reinstall damaged ones.
 
-    Intact datasets are not touched, and intact raw files are not downloaded again. A dataset is
+    Intact datasets are not changed, and intact raw files are not downloaded again. A dataset is
     reinstalled in its layout and from its original source; until then the damaged copy stays.
 
     Raises:

@@ -64,7 +64,9 @@ class SampleCall(InstalledId):
         metadata={"least": 1, "help": "Number of transitions in a slice.", "default": "32"},
     )
     format: FormatName = field(default="torch", metadata={"help": "Library of the batch's arrays."})
-    seed: int | None = field(default=None, metadata={"least": 0, "help": "Seed of the draws."})
+    seed: int | None = field(
+        default=None, metadata={"least": 0, "help": "Random seed for sampling."}
+    )
     bench: float | None = field(
         default=None,
         metadata={

@@ -91,7 +91,7 @@ class VerifyCall(ProgressOptions, InstalledIds):
     _: KW_ONLY
     quick: bool = field(
         default=False,
-        metadata={"help": "Compare file sizes only: do not compute sha256, do not open datasets."},
+        metadata={"help": "Compare only file sizes; do not compute sha256 or open datasets."},
     )
     deep: bool = field(
         default=False,
