@@ -22,7 +22,7 @@ Contents
     peek | rows:peek | Show some rows of an installed dataset
     trajectories | rows:trajectories | List trajectories of an installed dataset
     sample | rows:sample | Draw a batch from an installed dataset
-    plot | look:plot | Plot a dataset, or two datasets over each other
+    plot | look:plot | Plot one dataset, or two overlaid
     render | look:render | Render a trajectory as a GIF, a contact sheet or a video
     stats | look:stats | Show statistics of columns, returns and lengths
     card | look:card | Print a dataset card in Markdown or for Hugging Face
@@ -36,14 +36,14 @@ Your own data
     data | own:data | Show the data that rlds.toml declares
     data add | own:add | Add a [data.NAME] table to rlds.toml
     recipe list | setup:recipe_list | List the recipes
-    recipe show | setup:recipe_show | Show the family that a recipe describes
+    recipe show | setup:recipe_show | Show the title, licence and options of a recipe
     recipe new | setup:recipe_new | Write a commented template for a new recipe
     recipe check | setup:recipe_check | Load a recipe, call its functions and report errors
 Disk
     scan | upkeep:scan | Find local files that can be installed without downloading
     repair | upkeep:repair | Verify installed datasets and reinstall damaged ones
     prune | upkeep:prune | Delete leftovers of interrupted runs
-    du | upkeep:du | Show the disk usage of each installed dataset and running work
+    du | upkeep:du | Show the disk usage of installed datasets and running work
 Program
     env | setup:env | Show versions, cache root, disk, mirrors and extras
     config | setup:config | Show the config file and its settings
