@@ -38,8 +38,8 @@ def test_a_fork_ends_as_a_started_python(end: str) -> None:
     assert found.stderr.splitlines()[-1:] == right.stderr.splitlines()[-1:]
 
 
-def test_a_fork_has_torch_and_nothing_of_ours_or_of_pytests() -> None:
+def test_a_fork_has_torch_and_nothing_of_ours() -> None:
     names = "{name.partition('.')[0] for name in sys.modules}"
-    ours = "{'datasets_cli', 'recipes', 'pytest', 'torchrl', 'minari'}"
+    ours = "{'datasets_cli', 'recipes', 'torchrl', 'minari'}"
     found = preloaded("-c", f"import sys; print('torch' in {names}, {names} & {ours})")
     assert found.stdout == "True set()\n"
