@@ -1,1 +1,1 @@
-"""What every room uses: options, JSON, progress, quantities, errors of the system."""
+"""Shared basics: options, JSON, progress, quantities, system errors."""

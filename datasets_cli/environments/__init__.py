@@ -1,4 +1,4 @@
-"""Gymnasium environments that read and return TensorDicts: one, or several side by side.
+"""Gymnasium environments that accept and return TensorDicts: one, or several together.
 
 Has every public name of this room, also those at the top of ``datasets_cli``.
 """

@@ -1,1 +1,1 @@
-"""Readers of publishers' file formats, which know nothing of reinforcement learning."""
+"""Readers of publishers' file formats, independent of reinforcement learning."""

@@ -1,4 +1,4 @@
-"""The limits of publishers' files, checked before memory is spent; and bounded JSON documents.
+"""Limits on publishers' files, checked before memory is allocated; bounded JSON documents.
 
 A small file can claim a huge size, and a compressed one can have it. No limit is a ratio: a column
 of zeros is legally compressed a thousand to one. Each limit is far above every published dataset,

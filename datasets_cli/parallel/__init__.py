@@ -1,1 +1,1 @@
-"""Parallel backends, their worker processes, and the user's code on its way to them."""
+"""Parallel backends, their worker processes, and the transfer of the user's code."""

@@ -1,1 +1,1 @@
-"""Mapping a function over a dataset into a new one; the identity of functions."""
+"""Maps a function over a dataset into a new one; the identity of functions."""

@@ -1,4 +1,4 @@
-"""The file of a state: replaced by one rename, and read without running code in it."""
+"""The file of a state: replaced by one rename, and read without executing code."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Remote files: their addresses and checksums, download, and check."""
+"""Remote files: URLs and checksums, download, and verification."""

@@ -1,4 +1,4 @@
-"""TorchRL's keywords that change nothing here: one table, by the name of the class.
+"""TorchRL's keywords that have no effect here: one table, by class.
 
 A class with TorchRL's name accepts all of TorchRL's keywords. A keyword with an effect is an
 argument of the class; ``accepts_keywords`` adds the ineffective ones from ``KEYWORDS``, and

@@ -1,1 +1,1 @@
-"""The page: datasets of this disk in a browser, by a server of this process that only reads."""
+"""The web page: installed datasets in a browser, from a read-only server in this process."""

@@ -1,1 +1,1 @@
-"""The verbs: one file for the arguments, the result and the function of each."""
+"""The verbs: one file each, with the arguments, the result and the function."""

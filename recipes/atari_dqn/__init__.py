@@ -13,7 +13,7 @@ from .names import OPTIONS, fallback, references, variant
 RECIPE = Recipe(
     family="atari_dqn",
     version=1,
-    title="DQN Replay Dataset: all that a DQN agent saw while it learned an Atari 2600 game",
+    title="DQN Replay Dataset: the complete training experience of DQN agents on Atari 2600",
     licence="not stated by the publisher; RL Unplugged's form: CC BY 4.0",
     citation="Agarwal, Schuurmans, Norouzi. An Optimistic Perspective on Offline Reinforcement "
     "Learning. ICML 2020.",

@@ -15,7 +15,11 @@ UPSTREAMS = ("auto", "dqn_replay", "rl_unplugged")
 UNPLUGGED = "unplugged"
 OPTIONS = (
     Option("checkpoints", "A:B", "only the checkpoints A to B - 1"),
-    Option("upstream", "|".join(UPSTREAMS), "whose copy; auto takes the first that answers"),
+    Option(
+        "upstream",
+        "|".join(UPSTREAMS),
+        "source of the files; auto uses the first that is available",
+    ),
 )
 
 

@@ -44,14 +44,14 @@ def _notes(steps: list[dict[str, Any]]) -> Iterator[str]:
     breaks = [str(step["number"]) for step in steps[1:] if not step["follows"]]
     if breaks:
         listed = ", ".join(breaks)
-        yield f"rows are missing before checkpoint {listed}; no trajectory goes across"
+        yield f"rows are missing before checkpoint {listed}; no trajectory spans the gap"
     if limited := sum(step["episodes_at_step_limit"] for step in steps):
         yield (
-            f"{limited} episodes of {MAX_EPISODE_STEPS:,} steps are truncated, though the "
-            "publisher marks their ends as it marks a game that is over"
+            f"{limited} episodes of {MAX_EPISODE_STEPS:,} steps are truncated, although "
+            "the publisher marks their ends like the end of a game"
         )
     if unknown := sum(step["episodes_of_unknown_length"] for step in steps):
-        yield f"{unknown} episodes whose beginning is missing are terminated where they end"
+        yield f"{unknown} episodes without a known start are terminated at their end"
 
 
 def blocks(source: Source) -> Iterator[Block]:

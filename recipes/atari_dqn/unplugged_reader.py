@@ -132,11 +132,11 @@ class UnpluggedSummary:
         if self.num_limited:
             notes.append(
                 f"{self.num_limited} episodes of {MAX_EPISODE_STEPS:,} steps are truncated, "
-                "although their last discount is 0, as that of a game that is over"
+                "although their last discount is 0, as at the end of a game"
             )
         if self.disorder:
             notes.append(
-                "the episodes are kept as stored, which is not the order of their numbers: see "
+                "the episodes stay in their stored order, which differs from their numbers: see "
                 f"{self.disorder}"
             )
         table = "\n".join(("\t".join((*NUMBERS, "num_steps", "terminated")), *self.lines, ""))

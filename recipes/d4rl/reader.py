@@ -44,7 +44,7 @@ def describe(source: Source) -> Description:
         if dropped:
             listed = (f"{path} {list(item.shape)} {item.dtype}" for path, item in dropped.items())
             notes.append(
-                "left out, as they do not have numbers or text for each of the "
+                "left out, because they do not contain numbers or text for each of the "
                 f"{len(rows['observations']):,} steps: {', '.join(listed)}"
             )
         dtypes = {path: item.dtype.name for path, item in rows.items()}
@@ -52,7 +52,7 @@ def describe(source: Source) -> Description:
     if scalars:
         metadata["file_metadata"] = scalars
     if texts := [".".join(_key(path)) for path, item in rows.items() if _is_text(item)]:
-        notes.append(f"kept as text, which batches have with text=True: {', '.join(texts)}")
+        notes.append(f"kept as text; batches include it with text=True: {', '.join(texts)}")
     if dropped or weights:
         metadata["dropped_fields"] = sorted([*dropped, *weights])
     if "timeouts" not in rows:

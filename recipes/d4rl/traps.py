@@ -31,22 +31,22 @@ TRAPS = (
     ),
     Trap(
         f"{ADROIT}-(human|human-longhorizon|cloned)-v0",
-        "a terminal at the last step of a demonstration says that the recording is over, not the "
-        "task, which never terminates (row 299 of door-human-v0)",
+        "a terminal at the last step of a demonstration means that the recording is over, not the "
+        "task: the task never terminates (row 299 of door-human-v0)",
         ("impossible-terminal",),
     ),
     Trap(
         "halfcheetah-.+-v0",
-        "a terminal can mark a time limit, though HalfCheetah never terminates: the first episode "
-        "lacks its first steps, and its limit has the wrong flag (row 898 of "
+        "a terminal can mark a time limit, although HalfCheetah never terminates: the first "
+        "episode lacks its first steps, and its time limit is flagged as a terminal (row 898 of "
         "halfcheetah-medium-v0)",
         ("impossible-terminal",),
     ),
     Trap(
         "ant-.+-v0",
-        "timeouts are not where the ant is reset: rows 211 and 1210 of ant-medium-v0 are resets "
-        "without a flag before them, and after its timeout in row 999 the state continues; some "
-        "transitions join two episodes, and slices can cross a reset",
+        "timeouts do not match the resets: rows 211 and 1210 of ant-medium-v0 are resets without a "
+        "flag before them, and after the timeout in row 999 the state continues; some transitions "
+        "join two episodes, and slices can cross a reset",
         ("unflagged-reset", "false-end"),
     ),
     Trap(
@@ -58,15 +58,16 @@ TRAPS = (
     ),
     Trap(
         "antmaze-(?!umaze-v).+-v0",
-        "timeouts do not agree with where trajectories end, so some transitions cross the maze "
+        "timeouts do not match the ends of trajectories, so some transitions cross the maze "
         "(issue 77 and issue 146; antmaze-large-play-v0 has timeouts in rows 998 and 1997, and the "
         "ant jumps after row 1000); the v2 files are corrected",
         ("unflagged-reset", "false-end"),
     ),
     Trap(
         "antmaze-(?!umaze-diverse).+-v[02]",
-        "terminals come in runs, as the ant stays at the goal: each makes a trajectory of one step "
-        "(issue 2 of seohongpark/HIQL; rows 64 to 66 of antmaze-medium-diverse-v0)",
+        "the ant stays at the goal after a terminal, so each following step is a terminal too, and "
+        "a trajectory of its own (issue 2 of seohongpark/HIQL; rows 64 to 66 of "
+        "antmaze-medium-diverse-v0)",
         ("terminal-run",),
     ),
     Trap("antmaze-umaze-diverse-v.+", "rewards are inconsistent (issue 199)"),
@@ -78,20 +79,20 @@ TRAPS = (
     ),
     Trap(
         "hopper-medium-expert-v0",
-        "the file joins the expert's steps with the replay buffer's, not with the medium policy's "
+        "the file contains steps of the expert and of the replay buffer, not of the medium policy "
         "(issue 19)",
     ),
     Trap(
         "hopper-(medium|expert)-v1",
-        "copies from before January 2021 have medium and expert exchanged (issue 76); compare "
+        "in copies from before January 2021, medium and expert are swapped (issue 76); compare "
         "their mean returns",
     ),
     Trap("kitchen-.+", "the reward belongs to the observation of its own row"),
 )
 
 STATE_AFTER_THE_STEP = (
-    "infos/qpos and infos/qvel are the state after each step, as next_observations are, not before "
-    "it as in the newer file (all rows of hopper-medium-v2 as first published)"
+    "infos/qpos and infos/qvel are the state after each step, like next_observations, instead of "
+    "before it as in the newer file (all rows of hopper-medium-v2 as first published)"
 )
 """The trap of ``gym_mujoco_v2`` as first published: its infos are float32, in later files float64.
 """

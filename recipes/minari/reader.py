@@ -45,7 +45,7 @@ def describe(source: Source) -> Description:
         metadata["without_last_observation"] = {"rows": lasts, "episodes": structure.num_episodes}
     if structure.num_empty:
         metadata["empty_episodes"] = structure.num_empty
-        notes.append(f"{structure.num_empty} episodes without a step are left out")
+        notes.append(f"{structure.num_empty} episodes without steps are left out")
     notes += _differences(source, published, structure)
     torchrls = json.dumps(_torchrl_metadata(published, spaces))
     return Description(metadata, tuple(notes), {"env_metadata.json": torchrls.encode()})
@@ -112,7 +112,7 @@ def _differences(source: Source, published: dict[str, Any], structure: Structure
     version = str(published.get("minari_version", ""))
     if tuple(int(part) for part in re.findall(r"\d+", version)[:3]) > NEWEST:
         newest = ".".join(map(str, NEWEST))
-        notes.append(f"written by Minari {version}, newer than the {newest} that is known here")
+        notes.append(f"written by Minari {version}, but rlds knows only versions up to {newest}")
     if not name.endswith(found := str(published.get("dataset_id", name))):
         if source.entry is not None:
             raise SourceError(

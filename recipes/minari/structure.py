@@ -87,8 +87,8 @@ def note_inner_ends(storage: EpisodeStorage, episodes: tuple[StoredEpisode, ...]
     if not notes:
         return ""
     return (
-        f"{' and '.join(notes)}, before their last step: the flags stay as published, and by the "
-        "rule that done ends a trajectory such an episode is several trajectories here"
+        f"{' and '.join(notes)}, before their last step: the flags stay as published. Because "
+        "done ends a trajectory, such an episode becomes several trajectories"
     )
 
 
@@ -175,10 +175,10 @@ def _choose(common: CommonArrays, inexact: set[str]) -> tuple[list[Leaf], list[s
     _check_keys([leaf.key for leaf in leaves], texts, common)
     notes = [f"left out, {why}: {', '.join(names)}" for why, names in left_out.items()]
     if widened:
-        notes.append(f"widened, as episodes differ in their types: {', '.join(widened)}")
+        notes.append(f"widened, because dtypes differ between episodes: {', '.join(widened)}")
     if texts:
         shown = ", ".join(".".join(key) for key in texts)
-        notes.append(f"kept as text, which batches have with text=True: {shown}")
+        notes.append(f"kept as text; batches include it with text=True: {shown}")
     return leaves, notes
 
 

@@ -30,7 +30,7 @@ def describe(source: Source) -> Description:
         notes.append(f"OpenML marks it as {metadata['status']}: problems were found in it")
     notes += [f"OpenML says: {text(stated, key)}" for key in ("error", "warning") if key in stated]
     if not table.targets:
-        notes.append("it has no label; the action is empty")
+        notes.append("the table has no label; the action is empty")
     notes += table.notes
     if prepared is None and (missing := num_missing_labels(source, table)):
         notes.append(f"labels missing: {missing}; the action is NaN there")

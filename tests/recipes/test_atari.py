@@ -184,7 +184,7 @@ def test_an_episode_whose_beginning_is_missing_is_not_counted_up_to_the_limit(
     logger = record(tmp_path / "run", episodes, 9000)
     dataset = install(config, tmp_path / "run", checkpoints=f"2:{logger.num_logs}")
     assert_same(dataset, expected(episodes, logger.logged_from(2), frames=False))
-    assert "beginning is missing" in dataset.manifest.metadata["notes"][0]
+    assert "without a known start" in dataset.manifest.metadata["notes"][0]
 
 
 @settings(max_examples=12)

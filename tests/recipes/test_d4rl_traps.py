@@ -108,7 +108,7 @@ def test_the_older_mujoco_v2_has_the_simulators_state_after_the_step(cut: str, s
     qpos = rows["infos/qpos"][:, 1:].astype(np.float32)
     assert np.array_equal(qpos, rows[state][:, :5])
     assert (qpos.dtype == rows["infos/qpos"].dtype) == (state == "next_observations")
-    assert "as next_observations are" in STATE_AFTER_THE_STEP
+    assert "like next_observations" in STATE_AFTER_THE_STEP
 
 
 def test_antmaze_v0_has_its_timeouts_before_the_ant_jumps() -> None:

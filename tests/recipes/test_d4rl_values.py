@@ -307,7 +307,7 @@ def test_infos_of_another_length_are_left_out_with_a_note(
     assert manifest.metadata["dropped_fields"] == ["infos/qpos"]
     (note,) = manifest.metadata["notes"]
     assert note == (
-        "left out, as they do not have numbers or text for each of the 40 steps: "
+        "left out, because they do not contain numbers or text for each of the 40 steps: "
         f"infos/qpos [{num_entries}, 3] float64"
     )
     assert_d4rl(CacheRoot(config.root).dataset(manifest.id), tmp_path / "right.hdf5")

@@ -174,7 +174,7 @@ def test_numbers_that_json_has_not_are_none_in_the_manifest(install):
     [
         ({"total_steps": 8}, "total_steps 8; the file has 9"),
         ({"total_episodes": 4}, "total_episodes 4; the file has 3"),
-        ({"minari_version": "0.6.0"}, "newer than the 0.5.4"),
+        ({"minari_version": "0.6.0"}, "only versions up to 0.5.4"),
         ({"dataset_id": "other-v1"}, "other-v1"),
     ],
 )

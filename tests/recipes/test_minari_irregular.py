@@ -64,7 +64,7 @@ def test_an_info_of_two_types_is_widened_where_every_value_is_kept(
     assert found.tolist() == [values[row] for row in (0, 1, 2, 4, 5, 6, 8, 9, 10)]
     assert after.tolist() == [values[row] for row in (1, 2, 3, 5, 6, 7, 9, 10, 11)]
     (note,) = notes_of(dataset)
-    assert "widened, as episodes differ in their types: info.x (" in note
+    assert "widened, because dtypes differ between episodes: info.x (" in note
     assert f"to {np.dtype(dtype)})" in note
 
 

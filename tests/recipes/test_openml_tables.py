@@ -183,7 +183,7 @@ def test_openml_s_doubts_and_a_table_without_a_label_are_notes(site):
         "OpenML marks it as deactivated: problems were found in it",
         "OpenML says: Read timed out",
         "OpenML says: Odd.",
-        "it has no label; the action is empty",
+        "the table has no label; the action is empty",
     ]
 
 

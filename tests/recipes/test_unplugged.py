@@ -163,7 +163,7 @@ def test_episodes_out_of_their_order_are_kept_and_named(install: Install) -> Non
     shards = [[files.features_of(episode, 0, 5 - n) for n, episode in enumerate(some)]]
     events = Events()
     assert_same(everything(install(shards, progress=events)), expected(some))
-    assert "not the order of their numbers: see run_2-00000-of-00050, record 1" in events.notes[0]
+    assert "differs from their numbers: see run_2-00000-of-00050, record 1" in events.notes[0]
 
 
 # Refusals

@@ -1,1 +1,1 @@
-"""The parser of the command line: typer's, with commands built when asked for, help, completion."""
+"""The parser of the command line: typer with lazily built commands, help and completion."""

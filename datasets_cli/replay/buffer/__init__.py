@@ -1,1 +1,1 @@
-"""Replay buffers: a storage, a sampler and a writer together."""
+"""Replay buffers: a storage, a sampler and a writer combined."""

@@ -1,1 +1,1 @@
-"""Goals: rows whose desired goal becomes one that was reached, in hindsight."""
+"""Goals: in hindsight, desired goals are replaced by goals that were reached."""

@@ -1,1 +1,1 @@
-"""Samplers: which rows a batch has, and the order of an epoch."""
+"""Samplers: the choice of the rows of a batch, and the order of an epoch."""

@@ -1,1 +1,1 @@
-"""Storages: things that hold rows and give copies of them."""
+"""Storages: they store rows and return copies."""

@@ -1,1 +1,1 @@
-"""Trajectories: where they begin and end among rows, and the table of a dataset's."""
+"""Trajectories: their first and last rows, and the table of a dataset's trajectories."""

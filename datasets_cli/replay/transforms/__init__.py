@@ -1,1 +1,1 @@
-"""Transforms: functions from batch to batch, put into a replay buffer or called by hand."""
+"""Transforms: functions from batch to batch, used by a replay buffer or called directly."""
