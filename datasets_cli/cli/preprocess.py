@@ -247,7 +247,7 @@ def _plan_lines(plan: PreprocessPlan, width: int | None) -> list[str]:
     tables = [each for each in plan.tables if not each.problem]
     parts = [counted(len(plan.due), "dataset")] if plan.due else []
     parts += [f"tables of {counted(len(tables), 'dataset')}"] if tables else []
-    head = f"{' and '.join(parts)} to make" if parts else "Nothing is due"
+    head = f"{' and '.join(parts)} pending" if parts else "Nothing is due"
     head += f", {done} up to date" if done else ""
     head += ":" if len(plan.tasks) > done or plan.tables else "."
     lines = wrapped(head, width)

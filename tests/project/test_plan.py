@@ -49,7 +49,7 @@ def test_steps_are_done_once_and_then_one_line_says_that_all_is(
     write_steps(here, step(module, "demo/*", "{name}-x"), step(module, "demo/iris", "y"))
     assert prepare() == 0
     shown = capsys.readouterr()
-    assert "3 datasets to make:\n  derived/door-human-x: " in shown.err
+    assert "3 datasets pending:\n  derived/door-human-x: " in shown.err
     assert [Path(path).name for path in shown.out.splitlines()] == ["door-human-x", "iris-x", "y"]
     assert prepare() == 0
     assert capsys.readouterr() == ("", "Nothing is due, 3 up to date.\n")

@@ -145,7 +145,7 @@ def is_refused(name: str, folder: Path, word: str) -> bool:
 
 def test_the_page_lists_every_keyword_that_is_refused(tmp_path: Path) -> None:
     page = (PROJECT / "docs" / "replay.md").read_text(encoding="utf-8")
-    section = page.partition("### Keywords that are refused")[2].partition("\n#")[0]
+    section = page.partition("### Rejected keywords")[2].partition("\n#")[0]
     rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
     columns = [[re.findall(r"`(\w+)`", cell) for cell in row] for row in rows]
     listed = {pair for words, names in columns for pair in itertools.product(names, words)}
