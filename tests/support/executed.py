@@ -7,6 +7,8 @@ block, as a comment that people do not see, says otherwise:
     <!-- recorded: d4rl, 6a465bd5 -->              ``scripts/recorded-peers`` ran it, and wrote
                                                    below it what it printed
     <!-- file: mycode.py -->                       it is the text of this file in the folder
+    <!-- with: d3rlpy -->                          it needs this package, which ``dev`` does not
+                                                   install: test_other_libraries.py runs it
 
 ``python`` is executed; an exception fails. In ``console``, a line ``$ command`` is run and the
 lines below it are what it prints, on stdout and stderr; a line ``...`` is any number of lines. A
@@ -34,7 +36,7 @@ from datasets_cli.cli.main import main
 from tests.support.paths import PROJECT
 
 FENCE = re.compile(
-    r"(?:^<!-- (?P<mark>not run|recorded|file): (?P<text>.+?) -->\n+)?"
+    r"(?:^<!-- (?P<mark>not run|recorded|file|with): (?P<text>.+?) -->\n+)?"
     r"^(?P<indent> *)```(?P<language>\w+)\n(?P<code>.*?)^(?P=indent)```$",
     re.DOTALL | re.MULTILINE,
 )
@@ -85,6 +87,7 @@ class Block:
     reason: str = ""  # why it is not run
     recorded: str = ""  # what it printed, where a script ran it
     file: str = ""
+    library: str = ""  # the package that it needs
 
 
 def blocks(page: str, text: str | None = None) -> list[Block]:
@@ -103,6 +106,7 @@ def blocks(page: str, text: str | None = None) -> list[Block]:
                     reason=marked if mark == "not run" else "",
                     recorded=recorded(text, match) if mark == "recorded" else "",
                     file=marked if mark == "file" else "",
+                    library=marked if mark == "with" else "",
                 )
             )
     return found
@@ -140,7 +144,7 @@ class Run:
         for block in found:
             if block.file:
                 Path(block.file).write_text(self._replaced(block.code), encoding="utf-8")
-            elif block.reason or block.recorded:
+            elif block.reason or block.recorded or block.library:
                 continue
             elif block.language == "python":
                 self._python(block)

@@ -1,0 +1,152 @@
+"""Blocks of the page on other libraries; the values are compared with the publisher's files."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import datasets_cli
+from tests.support import executed
+from tests.support.paths import DEMO_DATA
+
+PAGE = "docs/other-libraries.md"
+Columns = dict[str, np.ndarray]
+Check = Callable[[dict[str, Any]], None]
+
+
+def d4rl() -> Columns:
+    """Return the published rows of ``demo/door-human``, without the step that has no successor."""
+    with h5py.File(DEMO_DATA / "d4rl" / "hand_dapg" / "door-v0_demos_clipped.hdf5") as file:
+        names = ("observations", "actions", "rewards", "terminals", "timeouts")
+        rows = {name: file[name][()] for name in names}
+    kept = ~rows["timeouts"]
+    kept[-1] = True
+    following = np.concatenate([rows["observations"][1:], np.zeros_like(rows["observations"][:1])])
+    # A trajectory's last row is the one whose successor is the dropped step.
+    ends = np.append(rows["timeouts"][1:], False)
+    columns = {**rows, "next_observations": following, "timeouts": ends}
+    return {name: column[kept] for name, column in columns.items()}
+
+
+def minari() -> Columns:
+    """Return the published rows of ``demo/door-minari``."""
+    folder = DEMO_DATA / "minari" / "D4RL" / "door" / "human-v2" / "data"
+    with h5py.File(folder / "main_data.hdf5") as file:
+        episodes = [
+            {k: v[()] for k, v in file[f"episode_{n}"].items() if k != "infos"} for n in range(3)
+        ]
+    for episode in episodes:
+        observations = episode["observations"]
+        episode |= {"observations": observations[:-1], "next_observations": observations[1:]}
+    return {name: np.concatenate([each[name] for each in episodes]) for name in episodes[0]}
+
+
+def d3rlpy(names: dict[str, Any]) -> None:
+    rows, dataset = d4rl(), names["dataset"]
+    assert dataset.transition_count == 298
+    for name in ("observations", "actions", "rewards"):
+        values = np.concatenate([getattr(each, name) for each in dataset.episodes])
+        assert np.array_equal(values.reshape(rows[name].shape), rows[name])
+    assert [(each.size(), each.terminated) for each in dataset.episodes] == [(199, 0), (100, 1)]
+
+
+def stable_baselines3(names: dict[str, Any]) -> None:
+    if "rb" in names:
+        cleanrl(names)
+        return
+    rows, buffer = minari(), names["buffer"]
+    for name in ("observations", "next_observations", "actions"):
+        assert np.array_equal(getattr(buffer, name)[:, 0], rows[name])
+    assert np.array_equal(buffer.rewards[:, 0], rows["rewards"].astype("f4"))
+    ends = rows["terminations"] | rows["truncations"]
+    assert np.array_equal(buffer.dones[:, 0], ends)
+    assert np.array_equal(buffer.timeouts[:, 0], rows["truncations"])
+    assert not names["batch"].dones.any()
+
+
+def cleanrl(names: dict[str, Any]) -> None:
+    logs = DEMO_DATA / "atari_dqn" / "Pong" / "5" / "replay_logs"
+    with gzip.open(logs / "$store$_observation_ckpt.0.gz") as file:
+        frames = np.load(file)
+    frames = {frame.tobytes() for frame in frames}
+    data = names["rb"].sample(64)
+    newest = data.observations[:, -1].numpy()
+    assert data.observations.shape == (64, 4, 84, 84) and data.actions.shape == (64, 1)
+    assert sum(frame.tobytes() in frames for frame in newest) > 10
+    assert set(data.rewards.flatten().tolist()) <= {-1.0, 0.0, 1.0}
+
+
+def tianshou(names: dict[str, Any]) -> None:
+    rows, buffer = d4rl(), names["buffer"]
+    for ours, theirs in (("obs", "observations"), ("act", "actions"), ("rew", "rewards")):
+        assert np.array_equal(getattr(buffer, ours), rows[theirs])
+    goes_on = ~rows["terminals"]
+    assert np.array_equal(buffer.obs_next[goes_on], rows["next_observations"][goes_on])
+    assert np.array_equal(buffer.terminated, rows["terminals"])
+    assert np.array_equal(buffer.truncated, rows["timeouts"])
+    assert (buffer.next(0), buffer.prev(1), buffer.next(298)) == (1, 0, 298)
+
+
+def rllib(names: dict[str, Any]) -> None:
+    rows, batch = d4rl(), names["batch"]
+    pairs = {"observation": "observations", "action": "actions", "reward": "rewards"}
+    for ours, theirs in pairs.items():
+        assert np.array_equal(np.stack(list(batch[ours])), rows[theirs])
+    assert np.array_equal(batch["terminated"], rows["terminals"])
+
+
+def grain(names: dict[str, Any]) -> None:
+    rows, source = d4rl(), names["source"]
+    read = [source[row] for row in range(len(source))]
+    assert np.array_equal([row["observation"] for row in read], rows["observations"])
+    assert np.array_equal([row["next"]["reward"][0] for row in read], rows["rewards"])
+    place = {row.tobytes(): number for number, row in enumerate(rows["observations"])}
+    drawn = [place[row.tobytes()] for row in names["batch"]["observation"]]
+    assert np.array_equal(names["batch"]["action"], rows["actions"][drawn])
+    assert len({*drawn}) == 64
+
+
+def lightning(names: dict[str, Any]) -> None:
+    rows, steps = d4rl(), names["Steps"]()
+    steps.setup("fit")
+    place = {row.tobytes(): number for number, row in enumerate(rows["observations"])}
+    batches = [*steps.train_dataloader()]
+    for batch in batches:
+        drawn = [place[row.tobytes()] for row in batch["observation"].numpy()]
+        assert np.array_equal(batch["action"].numpy(), rows["actions"][drawn])
+    assert len(batches) == 5 and names["trainer"].global_step == 10
+
+
+CHECKS: dict[str, Check] = {
+    "d3rlpy": d3rlpy,
+    "stable_baselines3": stable_baselines3,
+    "tianshou": tianshou,
+    "ray.rllib": rllib,
+    "grain": grain,
+    "lightning": lightning,
+}
+BLOCKS = [block for block in executed.blocks(PAGE) if block.library]
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("block", BLOCKS, ids=[f"{each.library}-{each.line}" for each in BLOCKS])
+def test_a_dataset_in_an_object_of_another_library_has_the_publishers_values(
+    block: executed.Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if block.library == "ray.rllib":
+        pytest.importorskip("tree", reason="RLlib needs dm-tree, which is not installed")
+        pytest.importorskip("lz4", reason="RLlib needs lz4, which is not installed")
+    pytest.importorskip(block.library, reason=f"{block.library} is not installed")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RLDS_OFFLINE", "1")
+    datasets_cli.download("demo/*")
+    run = executed.Run()
+    run.all([replace(block, library="")])
+    CHECKS[block.library](run.names)
