@@ -69,6 +69,14 @@ def stable_baselines3(names: dict[str, Any]) -> None:
     assert np.array_equal(buffer.dones[:, 0], ends)
     assert np.array_equal(buffer.timeouts[:, 0], rows["truncations"])
     assert not names["batch"].dones.any()
+    added = type(buffer)(900, buffer.observation_space, buffer.action_space, device="cpu")
+    columns = ("observations", "next_observations", "actions", "rewards")
+    for row, end in enumerate(ends):
+        info = {"TimeLimit.truncated": rows["truncations"][row]}
+        added.add(*(rows[name][row : row + 1] for name in columns), end[None], [info])
+    for name in (*columns, "dones", "timeouts"):
+        assert np.array_equal(getattr(added, name), getattr(buffer, name))
+    assert (added.full, added.pos) == (buffer.full, buffer.pos)
 
 
 def cleanrl(names: dict[str, Any]) -> None:
@@ -133,6 +141,19 @@ CHECKS: dict[str, Check] = {
     "lightning": lightning,
 }
 BLOCKS = [block for block in executed.blocks(PAGE) if block.library]
+
+
+def test_the_dict_for_corl_has_the_publishers_values() -> None:
+    datasets_cli.download("demo/*")
+    run, rows = executed.Run(), d4rl()
+    run.all([block for block in executed.blocks(PAGE) if not block.library])
+    dataset, goes_on = run.names["dataset"], ~rows["terminals"]
+    assert {*dataset} == {*rows} - {"timeouts"}
+    for name in {*dataset} - {"next_observations"}:
+        assert np.array_equal(dataset[name], rows[name])
+    following = dataset["next_observations"]
+    assert np.array_equal(following[goes_on], rows["next_observations"][goes_on])
+    assert not following[~goes_on].any()
 
 
 @pytest.mark.filterwarnings("default")
