@@ -6,6 +6,7 @@ Decoding the frames takes most of the time, and is done file by file, in any num
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from datasets_cli.formats.images import decode_pngs
+from datasets_cli.formats.images import decode_pngs, other_modes
 from datasets_cli.recipe import Block, DeferredFrames, Description, Key, Source, rows_per_block
 
 from .frames import OBSERVATION
@@ -112,6 +113,7 @@ class UnpluggedSummary:
     disorder: str = ""
     last: tuple[float, float] = (-1, -1)
     lines: list[str] = field(default_factory=list)
+    modes: Counter[str] = field(default_factory=Counter)
 
     def add(self, episode: UnpluggedEpisode) -> None:
         """Add an episode of the last file."""
@@ -123,6 +125,7 @@ class UnpluggedSummary:
         if numbers <= self.last and not self.disorder:
             self.disorder = episode.where
         self.last = numbers
+        self.modes += other_modes(episode.frames)
         cells = (*episode.numbers.values(), episode.num_steps, int(episode.terminated))
         self.lines.append("\t".join(map(str, cells)))
 
@@ -138,6 +141,13 @@ class UnpluggedSummary:
             notes.append(
                 "the episodes stay in their stored order, which differs from their numbers: see "
                 f"{self.disorder}"
+            )
+        if self.modes:
+            # A frame with other colours is rejected when it is decoded.
+            modes = "; ".join(f"{mode}: {count}" for mode, count in sorted(self.modes.items()))
+            notes.append(
+                f"{self.modes.total()} frames are not 8-bit grey PNG files, and are converted to "
+                f"the greys they show ({modes})"
             )
         table = "\n".join(("\t".join((*NUMBERS, "num_steps", "terminated")), *self.lines, ""))
         metadata = {

@@ -140,9 +140,9 @@ def read_gzip(path: Path) -> object:
 
 
 @cache
-def png_file() -> bytes:
+def png_file(mode: str = "L") -> bytes:
     file = io.BytesIO()
-    Image.fromarray(FRAME).save(file, "PNG")
+    Image.fromarray(FRAME).convert(mode).save(file, "PNG")
     return file.getvalue()
 
 
@@ -172,6 +172,7 @@ TARGETS: dict[str, tuple[Callable[[], bytes], Read]] = {
     "npy": (npy_file, read_npy),
     "gzip": (lambda: gzip.compress(npy_file()), read_gzip),
     "png": (png_file, read_png),
+    "png of a palette": (lambda: png_file("P"), read_png),
     "jpeg": (jpeg_file, lambda path: decode_jpeg(np.fromfile(path, np.uint8), "a file")),
     "tf.train.Example": (message, lambda path: parse_example(path.read_bytes(), "a record")),
     "json": (

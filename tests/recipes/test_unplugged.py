@@ -166,6 +166,20 @@ def test_episodes_out_of_their_order_are_kept_and_named(install: Install) -> Non
     assert "differs from their numbers: see run_2-00000-of-00050, record 1" in events.notes[0]
 
 
+def test_frames_in_png_files_of_another_mode_are_converted_and_counted(install: Install) -> None:
+    some = episodes()[1:3]
+    shards = in_shards(some)
+    frames = shards[2][0]["observations"]
+    frames[0], frames[1] = (in_mode(some[1].frames[step], "P") for step in (0, 1))
+    frames[5] = in_mode(some[1].frames[5], "RGB")
+    events = Events()
+    assert_same(everything(install(shards, progress=events)), expected(some))
+    assert [note for note in events.notes if ": unchecked: " not in note] == [
+        "test/run: 3 frames are not 8-bit grey PNG files, and are converted to the greys they show "
+        "(8-bit RGB: 1; 8-bit palette: 2)"
+    ]
+
+
 # Refusals
 
 
@@ -181,6 +195,12 @@ def in_mode(frame: np.ndarray, mode: str) -> bytes:
     return file.getvalue()
 
 
+def coloured() -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (84, 84), (0, 0, 9)).save(file, "PNG")
+    return file.getvalue()
+
+
 SCREEN = files.png(np.zeros((84, 84), np.uint8))
 CHANGES: dict[str, dict[str, Any]] = {
     "it lacks discounts, observations. Found: checkpoint_idx, .*": {
@@ -191,8 +211,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "observations must be PNG files. Found: int64": {"observations": np.zeros(2, np.int64)},
     "must be equally long. Found: 3 observations, 2 actions": {"observations": [SCREEN] * 3},
     "episode_idx must be one number. Found: 2": {"episode_idx": np.array([1, 2])},
-    r"at byte 0, frame 1 is a PNG file of another mode \(8-bit RGB\); expected 8-bit grey": {
-        "observations": [SCREEN, in_mode(np.zeros((84, 84), np.uint8), "RGB")]
+    r"at byte 0, frame 1 is a PNG file of another mode \(8-bit RGB\) in which the pixel in row 0": {
+        "observations": [SCREEN, coloured()]
     },
     "frame 1 is a PNG file of 84 x 85 pixels; expected 84 x 84": {
         "observations": [SCREEN, in_mode(np.zeros((84, 85), np.uint8), "L")]
