@@ -81,6 +81,7 @@ class _Repaired:
 
 
 _VERSION = re.compile(r"-v(\d+)$")
+_NUMBER = re.compile(r"[-/]v?\d+$")
 OWN = {"recorded": "record", "derived": "preprocess"}
 """Families of users' datasets, and the command that writes them."""
 
@@ -293,28 +294,34 @@ def _unknown(text: str, listed: list[str], root: CacheRoot) -> UnknownDataset | 
 
 
 def _nearest(text: str, word: str, ids: list[str], containing: list[str]) -> list[str]:
-    """Return up to three ids that resemble a text; of several versions only one."""
-    names = {id.partition("/")[2].lower(): id for id in ids}
-    whole = {id.lower(): id for id in ids}
-    starts: dict[str, list[str]] = {}  # the first word of each part of a name: "d4rl", "hopper"
-    for name, id in names.items():
-        for start in re.findall(r"(?:^|/)([a-z0-9]+)", name):
-            starts.setdefault(start, []).append(id)
-    by_start = [
+    """Return up to three ids that resemble a text; of several versions one, unless it has one."""
+    base = _NUMBER.sub("", text)
+    groups = {id: _NUMBER.sub("", id) for id in ids}
+    versions = {  # of the name that the text has with another version
         id
-        for start in difflib.get_close_matches(word, starts, n=3, cutoff=CLOSE)
-        for id in sorted(starts[start], key=partial(_rank, start))
-    ]
-    by_name = [
-        known[name]
-        for known in (names, whole)
-        for name in difflib.get_close_matches(text, known, 3, CLOSE)
-    ]
-    close = (*by_start, *by_name) if word.isalnum() else (*by_name, *by_start)
-    groups: dict[str, str] = {}
+        for id, group in groups.items()
+        if base in (group.lower(), group.partition("/")[2].lower())
+    }
+    matches = dict.fromkeys(versions, 1.0)  # how well each id matches
+    for id in groups.keys() - versions:
+        name = id.partition("/")[2].lower()
+        for wanted, found in ((text, name), (text, id.lower()), *_words(word, name)):
+            matcher = difflib.SequenceMatcher(None, found, wanted)
+            if matcher.real_quick_ratio() >= CLOSE and matcher.quick_ratio() >= CLOSE:
+                matches[id] = max(matches.get(id, 0), matcher.ratio())
+    close = sorted(
+        (id for id, match in matches.items() if match >= CLOSE),
+        key=lambda id: (-matches[id], _rank(word, id)),
+    )
+    first: dict[str, str] = {}
     for id in (*containing, *close):
-        groups.setdefault(re.sub(r"[-/]v?\d+$", "", id), id)
-    return list(groups.values())[:3]
+        first.setdefault(id if id in versions else groups[id], id)
+    return list(first.values())[:3]
+
+
+def _words(word: str, name: str) -> list[tuple[str, str]]:
+    """Return a word beside the first word of each part of a name."""
+    return [(word, first) for first in re.findall(r"(?:^|/)([a-z0-9]+)", name)]
 
 
 def _rank(word: str, id: str) -> tuple[bool, bool, int, int, str]:

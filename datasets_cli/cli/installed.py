@@ -164,7 +164,7 @@ def _limits(results: list[AuditedDataset], state: State) -> Iterator[str]:
     """Yield the limit of each rule once, below a heading."""
     limits = {name: limit for each in results for name, limit in each.limits.items()}
     if limits:
-        yield f"Not detectable in {'these datasets' if results[1:] else 'this dataset'}:"
+        yield "Not detected by these rules:"
     for name, limit in limits.items():
         yield from wrapped(f"{name}: {limit}", state.width, "  ", "    ")
 

@@ -42,8 +42,8 @@ LIMITS: Mapping[str, Limit] = {
         64 << 20,
         "bytes",
         "One row of all columns. Atari's frames have 7,056 bytes, Minari's largest 691,200; up to "
-        "ten copies of a row are in memory at once. A line of ARFF counts 8 times, a chunk of HDF5 "
-        "that a row crosses as 6,500 bytes.",
+        "ten copies of a row are in memory at once. An ARFF line counts as 8 times its size; each "
+        "HDF5 chunk that a row spans counts as 6,500 bytes.",
     ),
     "table_bytes": Limit(
         256 << 20,

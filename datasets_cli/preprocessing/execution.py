@@ -326,8 +326,9 @@ def _complete(
 
 def _manifest(run: PreprocessRun, rows: RemainingRows, written: Written, id: str) -> Manifest:
     parent, origin = run.dataset.manifest, run.origin
-    # The parent's notes describe its rows and fields, which a function may have changed.
-    metadata = {name: known for name, known in parent.metadata.items() if name != "notes"}
+    # They describe the parent's rows and fields, which a function may have changed.
+    of_rows = ("notes", "known_traps")
+    metadata = {name: known for name, known in parent.metadata.items() if name not in of_rows}
     return Manifest(
         id=id,
         **vars(written),

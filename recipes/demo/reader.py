@@ -16,7 +16,7 @@ def describe(source: Source) -> Description:
     sample, found = SAMPLES[source.name], recipe.describe(published)
     metadata = {"licence": sample.licence, **found.metadata}
     metadata |= {"about": sample.about, "sample_of": sample.id}
-    note = f"demo data, not the full {sample.id}: {sample.about}"
+    note = f"demo data, a sample of {sample.id}: {sample.about}"
     return Description(metadata, (note, *found.notes), found.files)
 
 

@@ -152,7 +152,7 @@ def test_limits_of_the_audit_are_below_a_heading_apart_from_findings(
     assert main(["audit", "demo/door-human"]) == 0
     first, heading, *limits = capsys.readouterr().out.splitlines()
     assert first.startswith("demo/door-human: 0 findings of ")
-    assert heading == "Not detectable in this dataset:"
+    assert heading == "Not detected by these rules:"
     assert [line.split(":")[0] for line in limits] == ["  false-end", "  time-limit-terminal"]
 
 

@@ -32,7 +32,7 @@ def test_a_missing_version_means_the_newest_and_a_wrong_one_nothing(
 ) -> None:
     (user_folder / "mine.py").write_text(RECIPE.format(family="mine"))
     assert resolve("mine/one", root).name == "one-v10"
-    with refused(UnknownDataset, found=("mine/one-v2",)):
+    with refused(UnknownDataset, found=("mine/one-v2", "mine/one-v1", "mine/one-v10")):
         resolve("mine/one-v3", root)
 
 

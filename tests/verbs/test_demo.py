@@ -63,7 +63,7 @@ def test_what_the_demo_keeps_opens_offline_and_has_ids_of_its_own(
         assert len(ExperienceReplay(record["id"], download=False)) == stop["num_transitions"]
         assert main(["info", record["id"]]) == 0
         told = " ".join(capsys.readouterr().out.split())
-        assert f"demo data, not the full {load_sample(record['id'])}: {stop['about']}" in told
+        assert f"demo data, a sample of {load_sample(record['id'])}: {stop['about']}" in told
     assert main(["verify"]) == 0
     assert not any(stop["new"] for stop in run_json(capsys, "demo", "--keep"))
 

@@ -203,7 +203,11 @@ class Channel:
         raise RldsError(f"The collector's cluster failed: {found}", found=found) from self._error
 
     def close(self) -> None:
-        """Close the connection, and terminate a process that does not end in time."""
+        """Wait until the worker has closed its environment; terminate one that takes too long."""
+        # An actor reads CLOSE after the command that it still runs, and only over an open pipe.
+        with suppress(EOFError, OSError):  # the worker ended
+            while self.connection.poll(CLOSE_SECONDS) and self.receive()[0] != CLOSE:
+                pass
         self.connection.close()
         self.worker.join(CLOSE_SECONDS)
         if isinstance(self.worker, Worker) and self.worker.is_alive():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import nullcontext
@@ -73,11 +74,16 @@ class InThisProcess(Cluster):
 
     def __init__(self, *failures: Exception) -> None:
         self.failures = [*failures]
+        self.workers: list[Any] = []
+        self.seconds = 0.0
+        """The duration of each command."""
 
     def actor(self, kind: type, argument: Any) -> Call:
         worker = kind(argument)
+        self.workers.append(worker)
 
         def tell(message: bytes) -> bytes:
+            time.sleep(self.seconds)
             if self.failures:
                 raise self.failures.pop()
             answer: bytes = worker.call(message)
@@ -110,6 +116,18 @@ def test_workers_of_a_cluster_have_the_updated_weights(
         expected = 0.2 * batch["observation"].sum(-1, keepdim=True)
         assert torch.allclose(batch["action"], expected)
     processes.close()
+
+
+def test_a_worker_of_a_cluster_closes_its_environment_after_the_command_that_it_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch, "set_num_threads", lambda num: None)
+    cluster = InThisProcess()
+    processes = processes_of(cluster, 1)
+    cluster.seconds = 0.2
+    processes.request(0, random=True)
+    processes.close()
+    assert [worker.is_closed for worker in cluster.workers] == [True]
 
 
 @pytest.mark.parametrize(
