@@ -59,8 +59,8 @@ LIMITS: Mapping[str, Limit] = {
         128 << 20,
         "bytes",
         "The texts, or compressed frames, of one block of up to 4,096 rows, and the labels of a "
-        "table. Each label counts 128 bytes more than its size, and each distinct text of a dataset "
-        "counts as 64 bytes.",
+        "table. Each label counts 128 bytes more than its size, and each distinct text of a "
+        "dataset counts as 64 bytes.",
     ),
     "record_bytes": Limit(
         1 << 29,
