@@ -230,9 +230,7 @@ def _card(about: DatasetInfo) -> Iterator[Fact]:
 
 def _rest(about: DatasetInfo) -> Iterator[Fact]:
     manifest = about.manifest
-    # Those of the newest catalogue, then those that were found in the file.
-    found = manifest.metadata.get("known_traps", ()) if manifest else ()
-    traps = list(dict.fromkeys([*(about.details or {}).get("known_traps", ()), *found]))
+    traps = about.known_traps
     yield from _defects(about, traps)
     if manifest is None:
         if not about.problem:  # which ends with advice

@@ -104,8 +104,8 @@ def parts_of_card(
 ) -> Iterator[tuple[str, Part]]:
     """Yield the parts of a card, each after the heading that it begins, if it begins one."""
     manifest, details = info.manifest, dict(info.details or {})
-    traps, _ = [*details.pop("known_traps", ())], details.pop("trap_rules", {})
-    traps += manifest.metadata.get("known_traps", ()) if manifest else ()
+    for name in ("known_traps", "trap_rules"):
+        details.pop(name, None)
     yield "", info.title or "A dataset of your own."
     yield from (("", text) for text in origin(manifest))
     facts = {
@@ -133,7 +133,7 @@ def parts_of_card(
         yield from (("", remark) for remark in statistics.remarks)
         yield "Returns and lengths", statistics.trajectory_table()
     notes = manifest.metadata.get("notes", ()) if manifest else ()
-    for number, text in enumerate(dict.fromkeys([*traps, *notes])):
+    for number, text in enumerate(dict.fromkeys([*info.known_traps, *notes])):
         yield "" if number else "Known traps and notes", text
     yield "Licence and citation", f"Licence: {info.licence or 'not stated'}."
     yield "", f"Homepage: {info.homepage}" if info.homepage else ""

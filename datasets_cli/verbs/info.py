@@ -68,6 +68,12 @@ class DatasetInfo(DatasetRecord):
     summary: Mapping[str, Any] | None = None
     audited: AuditReport | None = None
 
+    @property
+    def known_traps(self) -> list[str]:
+        """The defects that the newest catalogue lists, then others that were found in the file."""
+        found = self.manifest.metadata.get("known_traps", ()) if self.manifest else ()
+        return list(dict.fromkeys([*(self.details or {}).get("known_traps", ()), *found]))
+
 
 @takes_fields(KnownId)
 def dataset_info(call: KnownId) -> DatasetInfo:
