@@ -32,7 +32,7 @@ TEXTS = {
     "docs/command-line.md": 1,  # lines of a download: test_progress.py
     "docs/format.md": 6,  # trees and drawings; their files are looked for below
     "docs/look.md": 1,  # a plot as wide as a terminal: test_docs.py
-    "docs/page.md": 1,  # a program that waits: ui/test_docs.py
+    "docs/page.md": 1,  # a program that waits: ui/test_export.py
 }
 """How many blocks of ``text`` a page has, which no script wrote."""
 

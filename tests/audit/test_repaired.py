@@ -22,7 +22,7 @@ from datasets_cli.experience import opening
 from datasets_cli.install.find import open_installed
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.verbs.row_comparison import shared_steps
-from tests.audit.test_real_cuts import install
+from tests.audit.test_real_files import install
 from tests.support.d4rl_cuts import CUTS
 
 ANT, CHEETAH = "ant-medium-v0", "halfcheetah-medium-v0"

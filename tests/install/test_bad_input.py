@@ -1,7 +1,4 @@
-"""Files that are not what they should be: refused by name, and nothing is left behind.
-
-A file that is not the one is offered twice: in a folder, without network, and by a server.
-"""
+"""Files that are not what they should be: rejected by name, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -21,13 +18,11 @@ import numpy as np
 import pytest
 
 from datasets_cli.config import Config
-from datasets_cli.errors import (
-    IntegrityError,
-    RldsError,
-    SourceError,
-)
+from datasets_cli.errors import IntegrityError, NetworkError, RldsError, SourceError
+from datasets_cli.install.fetch import read_blocks, source_errors
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.recipe import Block
 from datasets_cli.recipes.d4rl import catalogue as d4rl
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
@@ -364,3 +359,27 @@ def test_full_disk_while_installing_leaves_the_older_copy(
     assert str(config.root) in child.stdout
     assert verify(ID, config).num_transitions > 2000
     assert list((config.root / "tmp").iterdir()) == []
+
+
+KINDS = (OSError, ValueError, TypeError, KeyError, IndexError, ZeroDivisionError, OverflowError)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_a_reader_raises_over_odd_bytes_is_a_damaged_source(kind: type[Exception]) -> None:
+    def blocks() -> Iterator[Block]:
+        yield Block({})
+        raise kind("odd")
+
+    read = read_blocks("mine/one", blocks())
+    next(read)
+    with pytest.raises(SourceError) as caught:
+        next(read)
+    assert caught.value.id == "mine/one" and caught.value.found.startswith(kind.__name__)
+    assert caught.value.exit_code == 4
+
+
+def test_an_error_of_ours_stays_what_it_is() -> None:
+    gone = NetworkError("gone")
+    with pytest.raises(NetworkError) as caught, source_errors("mine/one"):
+        raise gone
+    assert caught.value is gone

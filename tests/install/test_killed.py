@@ -1,14 +1,10 @@
-"""Processes killed at every stage, and several at once: nothing half-made is ever listed.
-
-A child process runs the real thing and is killed with SIGKILL, which no handler sees. The next run
-must finish, ask for no byte twice, leave nothing behind, and make the same files as a run that
-nobody disturbed.
-"""
+"""Processes killed at every stage, and several at once: nothing half-made is ever listed."""
 
 from __future__ import annotations
 
 import errno
 import os
+import shlex
 import shutil
 import signal
 import time
@@ -19,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import LockedError, RldsError
 from datasets_cli.install.installation import install_dataset
@@ -29,6 +26,7 @@ from datasets_cli.verbs.delete import delete
 from datasets_cli.verbs.verify import verify_installed as verify
 from tests.support.d4rl_files import save, steps
 from tests.support.interpreters import Piped
+from tests.support.killed import run_killed
 from tests.support.origin import Fault, Origin, Stall
 
 ID = "d4rl/maze2d-open-v0"
@@ -474,3 +472,37 @@ def test_lock_of_a_killed_process_is_free(machine: Machine) -> None:
     kill(holder)
     install_dataset(ID, replace(machine.config, lock_timeout=5.0))
     assert machine.installed() == [ID]
+
+
+IRIS = "demo/iris"
+
+
+@pytest.mark.parametrize("stride", [17, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("call", "is_there"),
+    [
+        ("download demo/iris -q", False),
+        ("download demo/iris --force -q", True),
+        ("convert demo/iris --layout compact -q", True),
+        ("delete demo/iris --yes", True),
+    ],
+)
+def test_killed_at_any_change_of_the_disk_the_same_command_goes_on(
+    call: str, is_there: bool, stride: int, config: Config, tmp_path: Path
+) -> None:
+    if is_there:
+        install_dataset(IRIS, config)
+    (config.root / "tmp").mkdir(parents=True, exist_ok=True)
+    for step in range(0, 1000, stride):
+        root = tmp_path / "copy"
+        shutil.copytree(config.root, root)
+        if run_killed(call, step, root, tmp_path) == 0:
+            break
+        at_root = ["--root", str(root)]
+        assert main(["verify", *at_root]) == 0  # what is listed is whole
+        code = main([*shlex.split(call), *at_root])
+        assert code == 0 or (call.startswith("delete") and code == 3), step  # it was deleted
+        assert main(["download", IRIS, "-q", *at_root]) == 0 and main(["verify", *at_root]) == 0
+        assert not list((root / "tmp").iterdir()), step
+        shutil.rmtree(root)
+    assert step > 0

@@ -1,9 +1,10 @@
-"""Exported pages: which files there are, what is in them, and that a folder is whole or none."""
+"""Exported pages, and the page of the documentation about them."""
 
 from __future__ import annotations
 
 import json
 import re
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,11 +15,14 @@ import pytest
 from PIL import Image
 
 import datasets_cli
-from datasets_cli import UsageError
+from datasets_cli import UsageError, serve_page
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
+from datasets_cli.ui import local_page, server
 from datasets_cli.ui.local_page import FOLDER
 from tests.support.mixture_members import rows_of, write
+from tests.support.page_requests import ask, guarded
+from tests.support.paths import PROJECT
 
 LENGTHS = [3] * 30
 FRAMES = np.random.default_rng(0).integers(0, 256, (90, 40, 30), np.uint8)
@@ -144,3 +148,65 @@ def test_trajectories_are_listed_as_a_table_and_as_json(shown: str, capsys: Capt
     assert main(["--json", "trajectories", shown, "-n", "2"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["columns"]["return"] == [1.5, 6.0]
+
+
+TEXT = (PROJECT / "docs" / "page.md").read_text(encoding="utf-8")
+
+
+def test_the_python_of_the_page_runs(config: Config, capsys: pytest.CaptureFixture[str]) -> None:
+    for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
+        names: dict[str, Any] = {}
+        exec(block, names)
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=.{43}\n", capsys.readouterr().out)
+
+
+def test_what_the_command_prints_on_the_page_is_what_it_prints(door: str) -> None:
+    shown = re.findall(r"```text\n(.*?)```", TEXT, re.DOTALL)[0].splitlines()
+    with serve_page(door, browser=False) as page:
+        assert len(shown[2].partition("?token=")[2]) == len(page.address.partition("?token=")[2])
+        assert page.address.partition(f"/d/{door}?token=")[2]
+        assert shown[3] == f"{page.readers} Ctrl-C ends it."
+
+
+def test_every_address_of_the_page_is_one(door: str, config: Config) -> None:
+    addresses = re.findall(r"`(/[^`]*)`", TEXT)
+    assert len(addresses) >= 9
+    for address in addresses:
+        named = address.replace("ID2", "ID").replace("/K", "/0")
+        got = ask(guarded(config), named.replace("ID", door))
+        assert got.status == 200, address
+
+
+def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
+    assert local_page.MOST_BYTES == 1 << 30 and "more than 1 GiB" in TEXT
+    assert f"With {server.MOST_CONNECTIONS} open connections, further requests" in TEXT
+
+
+MOST_BYTES = 150_000
+
+
+def check_shows_something(path: Path) -> None:
+    with Image.open(path) as image:
+        pixels = np.asarray(image.convert("L"))
+    values, counts = np.unique(pixels, return_counts=True)
+    assert len(values) > 10 and counts.max() < 0.98 * pixels.size, f"{path} is blank"
+    assert path.stat().st_size <= MOST_BYTES
+
+
+def kept() -> list[Path]:
+    return sorted((PROJECT / "docs").glob("page-*.png"))
+
+
+@pytest.mark.parametrize("path", kept(), ids=lambda path: path.stem)
+def test_a_picture_that_is_kept_is_small_and_not_blank(path: Path) -> None:
+    check_shows_something(path)
+
+
+@pytest.mark.slow
+def test_the_script_takes_pictures_of_the_same_sizes(tmp_path: Path) -> None:
+    taken = runpy.run_path(str(PROJECT / "scripts" / "screenshots"))["shoot"](tmp_path)
+    assert sorted(path.name for path in taken) == [path.name for path in kept()]
+    for new, old in zip(sorted(taken), kept(), strict=True):
+        check_shows_something(new)
+        with Image.open(new) as one, Image.open(old) as other:
+            assert one.size == other.size

@@ -1,8 +1,11 @@
-"""Dataclasses from JSON by their hints, and JSON from dataclasses by their forms."""
+"""The lowest floors: configuration, errors, sizes and checked JSON."""
 
 from __future__ import annotations
 
 import json
+import math
+import os
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datasets_cli import errors
+from datasets_cli.config import load_config
 from datasets_cli.core.checked_json import (
     Check,
     JsonForm,
@@ -22,6 +27,155 @@ from datasets_cli.core.checked_json import (
     is_deeper,
     whole,
 )
+from datasets_cli.core.quantities import counted
+from datasets_cli.core.system_errors import damaged
+from datasets_cli.errors import UsageError
+from tests.support.refusals import refused
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "nan", ""])
+def test_a_lock_timeout_that_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_config(environ={"RLDS_LOCK_TIMEOUT": text})
+    assert (caught.value.argument, caught.value.found) == ("lock_timeout", text)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("0", 0.0), ("2.5", 2.5), ("inf", math.inf)])
+def test_a_lock_timeout_is_seconds(text: str, seconds: float) -> None:
+    assert load_config(environ={"RLDS_LOCK_TIMEOUT": text}).lock_timeout == seconds
+
+
+@pytest.mark.parametrize("text", ["fast", "-1", "nan", "inf", ""])
+def test_a_lowest_speed_that_is_none_is_refused(text: str) -> None:
+    with refused(UsageError, argument="lowest_speed", found=text):
+        load_config(environ={"RLDS_LOWEST_SPEED": text})
+
+
+def test_a_configuration_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config" / "rlds").mkdir(parents=True)
+    os.mkfifo(tmp_path / "config" / "rlds" / "config.toml")
+    with refused(UsageError, path=tmp_path / "config" / "rlds" / "config.toml"):
+        load_config(environ={})
+
+
+def test_the_lowest_speed_is_that_of_flag_environment_and_file(tmp_path: Path) -> None:
+    assert load_config(environ={}).lowest_speed == 1000.0
+    (tmp_path / "config" / "rlds").mkdir(parents=True)
+    (tmp_path / "config" / "rlds" / "config.toml").write_text("[core]\nlowest_speed = 3\n")
+    assert load_config(environ={}).lowest_speed == 3.0
+    environ = {"RLDS_LOWEST_SPEED": "2"}
+    assert load_config(environ=environ).lowest_speed == 2.0
+    assert load_config(environ=environ, lowest_speed="0").lowest_speed == 0.0
+
+
+def test_offline_can_be_switched_off_in_words() -> None:
+    for word in ("", "0", "False", "no", "off"):
+        assert not load_config(environ={"RLDS_OFFLINE": word}).offline
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("core = 1", "[core]\nroot = ", 'mirrors = "x"', "[croe]"),
+        *('[core]\nrot = "/data"', '[core]\noffline = "false"'),
+    ],
+)
+def test_a_wrong_config_file_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "config" / "rlds").mkdir(parents=True)
+    (tmp_path / "config" / "rlds" / "config.toml").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        load_config(environ={})
+    assert "config.toml" in str(caught.value)
+
+
+def failure() -> errors.WrongRows:
+    return errors.WrongRows(
+        "The rows have another shape.",
+        argument="data",
+        key=("next", "reward"),
+        row=3,
+        expected=(1,),
+        found=(2,),
+        advice="Reshape them.",
+    )
+
+
+def test_an_error_has_what_it_was_given_and_none_elsewhere() -> None:
+    error = failure()
+    assert (error.argument, error.key, error.row) == ("data", ("next", "reward"), 3)
+    assert (error.expected, error.found, error.advice) == ((1,), (2,), "Reshape them.")
+    assert (error.id, error.path) == (None, None)
+
+
+def test_advice_is_the_last_sentence_of_the_message() -> None:
+    assert str(failure()) == "The rows have another shape. Reshape them."
+
+
+def test_attributes_survive_a_worker_and_an_addition() -> None:
+    error = failure()
+    error.append(" (member 2)")
+    copy = pickle.loads(pickle.dumps(error))
+    assert str(copy) == "The rows have another shape. Reshape them. (member 2)"
+    assert (copy.key, copy.row, copy.expected) == (("next", "reward"), 3, (1,))
+
+
+def test_json_has_the_attributes_that_are_set() -> None:
+    assert failure().to_json() == {
+        "type": "WrongRows",
+        "message": "The rows have another shape. Reshape them.",
+        "exit_code": 2,
+        "argument": "data",
+        "key": ["next", "reward"],
+        "row": 3,
+        "expected": [1],
+        "found": [2],
+        "advice": "Reshape them.",
+    }
+
+
+@pytest.mark.parametrize("name", ["WrongRows", "WrongState", "WrongSize", "NotWritable"])
+def test_the_nouns_of_a_wrong_request_are_value_errors_too(name: str) -> None:
+    assert issubclass(getattr(errors, name), (errors.UsageError, ValueError))
+
+
+def test_advice_names_options_as_the_message_does() -> None:
+    error = errors.UsageError("No.", advice=f"Use {errors.by_reader('--layout', 'layout=')}.")
+    assert (error.advice, str(error)) == ("Use layout=.", "No. Use layout=.")
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "shown"),
+    [
+        (1, "trajectory", "1 trajectory"),
+        (0, "trajectory", "0 trajectories"),
+        (1_200, "row", "1,200 rows"),
+        (2, "batch", "2 batches"),
+        (3, "key", "3 keys"),
+        (2, "index", "2 indexes"),
+    ],
+)
+def test_a_noun_is_in_the_singular_or_the_plural(count: int, noun: str, shown: str) -> None:
+    assert counted(count, noun) == shown
+
+
+@pytest.mark.parametrize("content", ["{", "{}", '{"id": "/?app", "name": "a web page"}'])
+def test_the_id_follows_from_the_folder_whatever_its_manifest_says(
+    content: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "datasets" / "atari_dqn" / "Pong" / "5~ckpt0-5"
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(content)
+    for path in (folder, folder / "manifest.json", folder / "next" / "reward.memmap"):
+        expected = "It is empty. Run: rlds repair 'atari_dqn/Pong/5~ckpt0-5'"
+        assert str(damaged(path, "It is empty")) == expected
+
+
+def test_a_folder_of_nobody_has_no_id(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"name": "a web page"}')
+    error = damaged(tmp_path / "dump" / "x.memmap", "It is empty")
+    assert error.advice is not None
+    assert "rlds download or preprocess" in error.advice and "repair" not in error.advice
+
 
 Size = Annotated[int, whole(0, 2**48, "2**48")]
 Names = Annotated[tuple[str, ...], Check("a list of names", lambda names: names and all(names))]

@@ -1,4 +1,4 @@
-"""Disks that cannot do all that a local one can, that are full, and several of them."""
+"""Disks that are full, shared, read-only, several or absent, and links."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import os
 import shlex
 import shutil
 import stat
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +19,12 @@ import pytest
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.errors import DiskFull, NotWritable
+from datasets_cli.core.progress import silent
+from datasets_cli.errors import DiskFull, NotWritable, RldsError, UsageError
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.sources.disk import allocate, flush
+from datasets_cli.sources.disk import allocate, flush, make_folder
 from datasets_cli.sources.new_files import replace_file
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
@@ -310,3 +314,193 @@ def test_a_dataset_in_a_layer_of_an_image_is_read_and_stays_whole_where_it_canno
     assert listing(root / "datasets") == before and not list((root / "tmp").iterdir())
     for call in (f"verify {IRIS}", "download demo/pong -q", "delete demo/pong --yes"):
         assert main([*shlex.split(call), "--root", str(root)]) == 0
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def work(config: Config, tmp_path: Path) -> None:
+    """Make everything that a cache root may hold."""
+    path = tmp_path / FILENAME
+    save(path, steps(path, (4, 2), num_steps=300))
+    with Origin() as origin:
+        origin.put(FILENAME, path.read_bytes())
+        install_dataset(MAZE, config, InstallOptions(source=origin.url, keep_raw=True))
+    install_dataset(IRIS, config)
+    datasets_cli.convert(IRIS, "compact", config=config)
+    datasets_cli.run_plan(datasets_cli.plan_preprocess(ids=MAZE, config=config), config=config)
+    replay = ExperienceReplay(IRIS, download=False)
+    derived = config.root / "datasets" / "derived"
+    replay.preprocess(same, dest=derived / "whole", num_workers=0)
+    with pytest.raises(RldsError, match="stopped"):  # its work stays
+        replay.preprocess(stop_late, dest=derived / "half", chunksize=50, num_workers=0)
+
+
+def stop_late(batch: Any) -> Any:
+    if int(batch["episode"][0]) >= 100:
+        raise RuntimeError("stopped")
+    return batch
+
+
+@pytest.mark.parametrize(("mask", "folder", "file"), [(0o002, 0o775, 0o664), (0o077, 0o700, 0o600)])
+def test_what_is_made_has_the_permissions_that_the_umask_leaves(
+    mask: int, folder: int, file: int, config: Config, tmp_path: Path
+) -> None:
+    with umask(mask):
+        work(config, tmp_path)
+    made = [config.root, *config.root.rglob("*")]
+    tops = {path.relative_to(config.root).parts[0] for path in made[1:]}
+    assert tops >= {"datasets", "downloads", "locks", "tables", "tmp"}
+    assert any(path.match("derived/.half.*.partial/parts/0.done") for path in made)
+    wrong = {
+        path: oct(mode)
+        for path in made
+        if (mode := stat.S_IMODE(path.stat().st_mode)) != (folder if path.is_dir() else file)
+    }
+    assert wrong == {}
+
+
+def test_a_read_only_root_is_read_and_what_would_write_names_it(
+    door: str,
+    config: Config,
+    disks: Disks,
+    tmp_path: Path,
+    monkeypatch: Patch,
+    capsys: Capture,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    before = listing(config.root)
+    disks.put(config.root)
+    disks.remount(config.root, "ro")
+    for command in ("list --installed", f"info {door}", f"path {door}", f"verify --deep {door}"):
+        assert main(command.split()) == 0, command
+    assert len(ExperienceReplay(door, download=False, batch_size=9).sample()) == 9
+    capsys.readouterr()
+    for command in (f"download {IRIS}", f"delete {door} --yes", f"convert {door} --layout compact"):
+        assert main(command.split()) == 2, command
+        error = capsys.readouterr().err
+        assert str(config.root) in error and "Read-only file system" in error, error
+    assert main(["preprocess", door]) == 0  # its tables are in the user's cache
+    assert main(["info", door]) == 0
+    assert ", mean " in capsys.readouterr().out.partition("columns")[2]
+    assert list((tmp_path / "cache").rglob("statistics.array"))
+    assert listing(config.root) == before
+
+
+@pytest.fixture
+def passable() -> Iterator[Path]:
+    """A folder for files of several users, all of whom may pass to it."""
+    if os.geteuid():
+        pytest.skip("several users work here, which takes root")
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_users_of_a_group_share_a_root_and_others_only_read_it(passable: Path) -> None:
+    root = passable / "root"
+
+    def as_user(number: int, group: int, call: str) -> tuple[int, str]:
+        def command() -> int:
+            os.umask(0o002)
+            os.setgroups([])
+            os.setgid(group)
+            os.setuid(number)
+            return main(shlex.split(call))
+
+        home = passable / f"user{number}"
+        home.mkdir(exist_ok=True)
+        os.chown(home, number, group)
+        places = dict.fromkeys(("XDG_CACHE_HOME", "XDG_CONFIG_HOME"), str(home))
+        return Forked(command, home, RLDS_HOME=str(root), **places).finish()
+
+    root.mkdir()
+    os.chown(root, 4001, 4000)
+    root.chmod(0o2775)
+    assert as_user(4001, 4000, "download demo/iris -q")[0] == 0
+    for call in ("verify demo/iris", "convert demo/iris --layout compact -q"):
+        assert as_user(4002, 4000, call)[0] == 0, call
+    before = listing(root)
+    for call in ("list --installed", "verify --deep demo/iris", "info demo/iris"):
+        assert as_user(4003, 4003, call)[0] == 0, call
+    for call in ("delete demo/iris --yes", "download demo/pong", "convert demo/iris --layout ted"):
+        code, error = as_user(4003, 4003, call)
+        assert code == 2 and str(root) in error and "Permission denied" in error, error
+    assert listing(root) == before
+    assert as_user(4002, 4000, "delete demo/iris --yes")[0] == 0
+
+
+def broken(path: Path) -> Path:
+    """Make a link to nothing under this name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(path.parent / "unmounted")
+    return path
+
+
+@pytest.mark.parametrize("below", ["", "rlds"])
+def test_a_root_that_is_a_broken_link_is_named_with_where_it_leads(
+    below: str, tmp_path: Path, capsys: Capture
+) -> None:
+    link = broken(tmp_path / "data")
+    assert main(["--root", str(link / below), "list"]) == 2
+    error = capsys.readouterr().err
+    assert f"{link} is a symbolic link to {tmp_path / 'unmounted'}, which does not exist" in error
+
+
+@pytest.mark.parametrize("name", ["datasets", "datasets/demo", "tmp", "locks"])
+def test_a_download_names_the_broken_link_and_makes_nothing(
+    name: str, config: Config, capsys: Capture
+) -> None:
+    link = broken(config.root / name)
+    assert main(["download", IRIS, "-q"]) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert f"{link} is a symbolic link to {link.parent / 'unmounted'}" in error
+    assert "Is its disk mounted" in error and link.is_symlink() and not link.exists()
+    assert not [
+        path for path in config.root.rglob("*") if path.is_file() and path.parent.name != "locks"
+    ]
+    link.parent.joinpath("unmounted").mkdir()
+    assert main(["download", IRIS, "-q"]) == 0
+
+
+def test_raw_files_are_not_fetched_through_a_broken_link(config: Config) -> None:
+    broken(config.root / "downloads")
+    with Origin() as origin:
+        mirrors = tuple((host, origin.url) for host in ("https://", "http://rail"))
+        with pytest.raises(NotWritable):
+            datasets_cli.download("d4rl/door-human-v0", config=replace(config, mirrors=mirrors))
+
+
+def test_what_was_below_a_broken_link_is_said_to_be_left_out(
+    config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    link = broken(config.root / "datasets")
+    assert datasets_cli.verify(config=config) == []
+    assert f"{link} is a symbolic link" in caplog.text and "is skipped" in caplog.text
+    with refused(UsageError, path=link):
+        datasets_cli.prune(config=config)
+
+
+def test_deleting_a_linked_dataset_removes_the_link_and_not_what_it_leads_to(
+    config: Config, tmp_path: Path
+) -> None:
+    folder = Path(datasets_cli.download(IRIS, progress=silent, config=config).datasets[0].path)
+    elsewhere = folder.rename(tmp_path / "elsewhere")
+    names = sorted(elsewhere.rglob("*"))
+    folder.symlink_to(elsewhere)
+    datasets_cli.delete(IRIS, config=config)
+    assert sorted(elsewhere.rglob("*")) == names
+    assert not folder.is_symlink() and list((config.root / "tmp").iterdir()) == []
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotWritable):
+        make_folder(tmp_path / "file" / "below")
