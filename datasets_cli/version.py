@@ -1,4 +1,4 @@
 """The version of this program."""
 
-__version__ = "0.2.0"
+__version__ = "0.9.0"
 TOOL = f"rlds-cli {__version__}"

@@ -67,8 +67,7 @@ def test_the_first_page_names_every_extra() -> None:
     extras = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
     text = (PROJECT / "docs" / "start.md").read_text(encoding="utf-8")
     named = re.findall(r"`(\w+)`", text.partition("[fast,plot]'`:")[2].partition("`rlds env`")[0])
-    of_others = {"bench", "docs", "dev"}
-    assert {*named} - {"datasets"} == extras["project"]["optional-dependencies"].keys() - of_others
+    assert {*named} - {"datasets"} == extras["project"]["optional-dependencies"].keys()
 
 
 def test_the_page_on_goals_names_every_strategy() -> None:

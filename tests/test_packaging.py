@@ -48,14 +48,13 @@ def test_every_requirement_is_imported_and_every_import_is_required() -> None:
     project = PYPROJECT["project"]
     extras: dict[str, list[str]] = project["optional-dependencies"]
     required = distributions(project["dependencies"])
-    for name, requirements in extras.items():
-        if name not in {"dev", "bench", "docs"}:  # what tests, benchmarks and the site need
-            required |= distributions(requirements) - {"rlds-cli"}  # another extra
+    for requirements in extras.values():
+        required |= distributions(requirements)
     modules = {MODULE_OF.get(name, name) for name in required - NOT_IMPORTED.keys()}
     assert modules == imported() - sys.stdlib_module_names - {"datasets_cli"}
     assert NOT_IMPORTED.keys() <= required
     assert not imported() & NOT_IMPORTED.keys(), "imported by now: no exception any more"
-    peers = distributions(extras["bench"]) - {"rlds-cli"}
+    peers = distributions(PYPROJECT["dependency-groups"]["bench"])
     assert peers <= imported(("benchmarks",)), "benchmarks do not need it"
 
 
@@ -110,6 +109,22 @@ def test_the_demo_data_is_small_and_names_its_origin() -> None:
     origin = (data / "ORIGIN.md").read_text(encoding="utf-8")
     for path in data.glob("*/*"):
         assert path.parent.name in origin
+
+
+def test_only_tests_install_test_tools() -> None:
+    def recipe(*words: str) -> str:
+        call = ["make", "--always-make", "--dry-run", *words]
+        return subprocess.run(call, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
+
+    assert "pip install" in recipe("demo") and "--group" not in recipe("demo")
+    assert "--group dev" in recipe("test")
+    assert "/opt/python3.13 -m venv .venv-3.13\n" in recipe("test", "PYTHON=/opt/python3.13")
+
+
+def test_uv_and_pip_have_the_same_constraints() -> None:
+    lines = (PROJECT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = [line for line in lines if not line.startswith("#")]
+    assert PYPROJECT["tool"]["uv"]["constraint-dependencies"] == pinned
 
 
 def test_the_citation_names_the_version() -> None:

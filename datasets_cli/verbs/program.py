@@ -21,7 +21,6 @@ from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.version import __version__
 
 DISTRIBUTION = "rlds-cli"
-OF_DEVELOPERS = frozenset({"bench", "dev", "docs"})
 VARIABLES = re.compile(r"RLDS_\w+|HF_TOKEN|XDG_CONFIG_HOME|MINARI_DATASETS_PATH|\w+_(?i:proxy)")
 _NEED = re.compile(r"""([\w.-]+)(?:.*extra == ["']([\w-]+))?""")
 
@@ -96,7 +95,7 @@ def _needs() -> Iterator[tuple[str, str]]:
     except metadata.PackageNotFoundError:  # its folder alone is in Python's path
         needs = []
     for need in needs:
-        if (match := _NEED.match(need)) and match[2] not in OF_DEVELOPERS:
+        if match := _NEED.match(need):
             yield match[1], match[2] or ""
 
 
