@@ -29,7 +29,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 # Only pip 25.1 and newer read [dependency-groups].
 $(INSTALLED_DEV): $(INSTALLED)
 	$(PIP) 'pip>=25.1'
-	$(PIP) -e . --group dev
+	$(PIP) --group dev
 	@touch $@
 
 demo: install ## run the main job end to end on data that ships with the package
