@@ -279,9 +279,15 @@ def tracked_by(library: Any, storage: str, writer: str, buffer: str) -> Any:
     return made
 
 
-@pytest.mark.parametrize("buffer", ["ReplayBuffer", "TensorDictReplayBuffer"])
-@pytest.mark.parametrize("writer", ["RoundRobinWriter", "TensorDictRoundRobinWriter"])
-@pytest.mark.parametrize("storage", ["ListStorage", "LazyTensorStorage", "LazyMemmapStorage"])
+@pytest.mark.parametrize(
+    ("storage", "writer", "buffer"),
+    [
+        ("ListStorage", "RoundRobinWriter", "ReplayBuffer"),
+        ("LazyTensorStorage", "RoundRobinWriter", "TensorDictReplayBuffer"),
+        ("LazyTensorStorage", "TensorDictRoundRobinWriter", "ReplayBuffer"),
+        ("LazyMemmapStorage", "TensorDictRoundRobinWriter", "TensorDictReplayBuffer"),
+    ],
+)
 def test_rows_are_counted_as_torchrl_counts_them(storage: str, writer: str, buffer: str) -> None:
     mine, right = (tracked_by(library, storage, writer, buffer) for library in (ours, theirs))
     for _ in range(2):

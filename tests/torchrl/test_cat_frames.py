@@ -42,7 +42,7 @@ with warnings.catch_warnings():
 
 SCREEN, NEXT_SCREEN = "screen", ("next", "screen")
 X, NEXT_X = ("parts", "x"), ("next", "parts", "x")
-many = settings(max_examples=50)
+many = settings(max_examples=20)
 
 
 @st.composite

@@ -36,9 +36,6 @@ from tests.support.refusals import refused
 from tests.support.torchrl_trees import trees  # noqa: F401
 from tests.torchrl.test_parity_priorities import same_priorities
 
-# Buffers beside TorchRL's: the same rows, and where TorchRL's are wrong.
-
-
 # Storages x samplers x writers x buffers against TorchRL 0.14.1, on random rows and calls.
 
 
@@ -147,7 +144,7 @@ def test_both_libraries_do_the_same(
 
 
 @pytest.mark.parametrize("reduction", ["sum", "max", "min", "mean", "median"])
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(made=calls())
 def test_rows_of_several_numbers_are_ranked_alike(reduction: str, made: Calls) -> None:
     one, other = (
@@ -556,7 +553,7 @@ def test_what_torchrl_dumped_is_loaded_and_continues(
 
 
 @pytest.mark.parametrize("storage", ["memory", "files of 2"])
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(made=calls(fewest=2), before=st.integers(0, 9))
 def test_an_epoch_continues_with_the_rows_that_torchrl_has_left(
     tmp_path_factory: Any, storage: str, made: Calls, before: int

@@ -106,7 +106,7 @@ def change(buffer: Any, what: str, value: Any, width: int | None) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("storage", STORAGES)
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(alpha=exponents, beta=exponents, eps=st.sampled_from([1e-8, 0.1]), made=changes)
 def test_priorities_and_weights_are_the_same_after_any_changes(
     storage: str, dtype: torch.dtype, alpha: float, beta: float, eps: float, made: Any
@@ -119,7 +119,7 @@ def test_priorities_and_weights_are_the_same_after_any_changes(
         same_priorities(*pair)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(made=changes)
 def test_the_highest_priority_within_the_buffer_is_the_same(made: Any) -> None:
     pair = both("memory", alpha=0.7, beta=0.5, max_priority_within_buffer=True)
@@ -163,7 +163,7 @@ def test_several_errors_a_row_are_reduced_alike(shape: tuple[int, ...], reductio
 
 
 @pytest.mark.parametrize("name", ["PrioritizedReplayBuffer", "TensorDictPrioritizedReplayBuffer"])
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(made=calls())
 def test_prioritised_buffers_are_made_alike(name: str, made: Calls) -> None:
     one, other = (
@@ -206,7 +206,7 @@ def test_a_storage_that_was_filled_before_is_drawn_from_alike() -> None:
     same_priorities(*pair)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(made=calls())
 def test_rows_that_a_writer_refused_change_no_priority(made: Calls) -> None:
     pair = []
@@ -222,7 +222,7 @@ def test_rows_that_a_writer_refused_change_no_priority(made: Calls) -> None:
         same_priorities(*pair)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**20), length=st.integers(2, 3))
 def test_slices_have_the_weight_of_their_first_row(seed: int, length: int) -> None:
     """Named defect: TorchRL's weights are not 1 for the rarest slice, but below.

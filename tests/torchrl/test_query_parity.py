@@ -89,7 +89,7 @@ def joined(inner: Any) -> Any:
     return both | inner.map(lambda one: lambda traj: ~one(traj))
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(
     batches=st.lists(lengths, min_size=1, max_size=3),
     capacity=st.sampled_from([5, 9, 60]),

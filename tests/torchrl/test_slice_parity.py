@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay, SliceSampler, TensorStorage
-from datasets_cli.errors import EmptyBuffer, UnknownKey, Unsupported, UsageError, WrongRows
-from datasets_cli.replay.samplers.protocol import Uniform
-from datasets_cli.replay.samplers.slices import Slices
-from datasets_cli.replay.trajectories.bounds import FROM_STORAGE, TrajectoryKeys
+from datasets_cli.errors import UnknownKey, Unsupported, UsageError, WrongRows
+from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
 from datasets_cli.torchrl.slice_samplers import SliceArguments, slices_of
 from tests.support.parity import form, ours, theirs
 from tests.support.refusals import refused
@@ -28,7 +26,7 @@ from tests.support.trajectory_rows import TrajectoryRows
 # Slices against TorchRL 0.14.1: the same ones can be drawn, and a batch of them looks the same.
 
 
-DRAWS = 1400  # of at most 80 slices: each is missed once in 40 million times
+DRAWS = 700  # of at most 42 slices: each is missed once in 20 million times
 MARKS = [("next", "truncated"), ("next", "done"), ("next", "terminated"), "is_init"]
 MASK = ("collector", "mask")
 END_KEYS = [("next", "done"), ("next", "missing"), ("next", "cut")]
@@ -41,7 +39,7 @@ TOLD: dict[str, dict[str, Any]] = {
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # TorchRL's, of NumPy 2
 
-lengths = st.lists(st.integers(1, 9), min_size=1, max_size=4).filter(lambda each: sum(each) > 1)
+lengths = st.lists(st.integers(1, 7), min_size=1, max_size=3).filter(lambda each: sum(each) > 1)
 told = st.sampled_from(list(TOLD))
 slice_lens = st.integers(1, 6)
 capacities = st.sampled_from([7, 12, 100])  # rows of an environment; a ring begins anew
@@ -119,24 +117,24 @@ def agree(rows: TensorDict, slice_len: int, **arguments: Any) -> bool:
     return drawn(ours, rows, slice_len, **arguments) == drawn(theirs, rows, slice_len, **arguments)
 
 
-@pytest.mark.parametrize("strict", [True, False])
-@settings(max_examples=15)
-@given(lengths, told, capacities, st.integers(1, 2), slice_lens, st.sampled_from(["is_init", None]))
+@settings(max_examples=16)
+@given(lengths, told, capacities, st.integers(1, 2), slice_lens, st.booleans(), st.booleans())
 def test_the_same_slices_can_be_drawn(
-    strict: bool,
     lengths: list[int],
     told: str,
     capacity: int,
     environments: int,
     slice_len: int,
-    init_key: Any,
+    strict: bool,
+    has_init: bool,
 ) -> None:
+    init_key = "is_init" if has_init else None
     arguments: Any = {**TOLD[told], "strict_length": strict, "init_key": init_key}
     rows = rows_of(lengths, told, environments)
     assert agree(rows, slice_len, capacity=capacity, **arguments)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(lengths, told, slice_lens, st.data())
 def test_the_same_slices_begin_before_their_trajectory(
     lengths: list[int], told: str, slice_len: int, data: Any
@@ -147,7 +145,7 @@ def test_the_same_slices_begin_before_their_trajectory(
     assert agree(rows_of(lengths, told), slice_len, **arguments)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(lengths, told, st.integers(2, 6))
 def test_the_same_slices_are_padded(lengths: list[int], told: str, slice_len: int) -> None:
     assume(min(lengths) < slice_len)
@@ -155,7 +153,7 @@ def test_the_same_slices_are_padded(lengths: list[int], told: str, slice_len: in
     assert agree(rows_of(lengths, told), slice_len, **arguments)
 
 
-@settings(max_examples=10)
+@settings(max_examples=8)
 @given(lengths, told, capacities, st.integers(1, 2), st.integers(2, 6), st.booleans())
 def test_the_same_slices_begin_by_priority(
     lengths: list[int], told: str, capacity: int, environments: int, slice_len: int, strict: bool
@@ -166,7 +164,7 @@ def test_the_same_slices_begin_by_priority(
     assert agree(rows_of(lengths, told, environments), slice_len, **arguments)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=2, max_size=25, unique=True),
     capacities,
@@ -182,7 +180,7 @@ def test_the_same_slices_are_found_in_rows_that_lie_apart(
     assert agree(rows, slice_len, capacity=capacity, **arguments)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(st.lists(st.integers(3, 9), min_size=2, max_size=6), st.integers(1, 4), st.booleans())
 def test_epochs_have_the_same_batches(lengths: list[int], num_slices: int, drop: bool) -> None:
     assume(not drop or num_slices <= len(lengths))
@@ -239,7 +237,7 @@ def test_short_trajectories_overhang_as_often_as_torchrls(length: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["SliceSampler", "PrioritizedSliceSampler"])
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(lengths, st.integers(2, 6), st.booleans(), st.data())
 def test_a_slice_overhangs_by_no_more_than_its_span(
     kind: str, lengths: list[int], slice_len: int, strict: bool, data: Any
@@ -307,15 +305,7 @@ def test_every_argument_of_torchrl_is_taken(kind: str) -> None:
     known = inspect.signature(getattr(theirs, kind).__init__).parameters
     own = inspect.signature(getattr(ours, kind).__init__).parameters
     assert known.keys() <= own.keys()
-    for name in known.keys() - {"self"}:
-        assert own[name].default == known[name].default, name
-
-
-def test_what_slice_samplers_share_has_the_same_default_in_each() -> None:
-    shared = inspect.signature(ours.SliceSampler).parameters
-    for kind in KINDS[1:]:
-        own = inspect.signature(getattr(ours, kind)).parameters
-        assert shared.items() <= own.items()
+    assert all(own[name].default == known[name].default for name in known)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -351,14 +341,6 @@ def test_beginnings_are_marked_where_ends_are_not(kind: str) -> None:
     is_first = torch.arange(10) % 5 == 0
     assert torch.equal(batch["a", "new"].view(-1), is_first | (batch["index"] % 4 == 0))
     assert "next" not in batch
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_buffer_that_was_emptied_has_nothing_to_slice(kind: str) -> None:
-    made = sliced({"episode": [0, 0]}, sampler_of(kind, slice_len=1))
-    made.empty()
-    with pytest.raises(EmptyBuffer):
-        made.sample(1)
 
 
 def test_ends_of_environments_side_by_side_are_given_by_step() -> None:
@@ -448,23 +430,6 @@ def source_of(**arguments: Any) -> Any:
     return slices_of(SliceArguments(slice_len=2, **arguments))["trajectories"]
 
 
-def test_the_three_ways_to_say_where_trajectories_are() -> None:
-    assert source_of() == FROM_STORAGE == TrajectoryKeys()
-    by_number = TrajectoryKeys(number=("a", "id"))
-    assert source_of(traj_key=("a", "id")) == by_number
-    assert source_of(trajectory_key=("a", "id"), step_key="t") == by_number
-    apart = TrajectoryKeys(number=("id",), step=("t",))
-    assert source_of(traj_key="id", step_key="t", fragmented=True) == apart
-    by_flags = TrajectoryKeys(ends=(("end",), ("b", "cut")))
-    assert source_of(end_keys=["end", ("b", "cut")]) == by_flags
-    assert source_of(end_key="end") == TrajectoryKeys(ends=(("end",),))
-    ends, numbers = torch.tensor([0, 1, 0, 1]), torch.tensor([7, 7, 2, 2])
-    for given_ones in ({"ends": ends}, {"trajectories": numbers}):
-        found: Any = source_of(**given_ones)
-        assert (found.starts.tolist(), found.lengths.tolist()) == ([0, 2], [2, 2])
-        assert (found.stride, found.capacity, found.wraps) == (1, 4, False)
-
-
 NUMBERS, FLAGS = ("traj_key", "trajectory_key"), ("end_key", "end_keys")
 BESIDE = [pair[::-1] for pair in itertools.product(NUMBERS, FLAGS)]
 
@@ -497,20 +462,3 @@ def test_fragmented_trajectories_are_found_by_number_and_step(way: str) -> None:
 
 def test_both_sides_of_a_span_may_be_a_list() -> None:
     assert SliceSampler(slice_len=4, span=[True, 2]).span == (True, 2)
-
-
-def test_how_slices_are_cut_reaches_the_sampler_unchanged() -> None:
-    cut: dict[str, Any] = {
-        "num_slices": 3,
-        "strict_length": False,
-        "pad_output": True,
-        "span": (True, 2),
-        "truncated_key": ("a",),
-        "init_key": ("b",),
-    }
-    given = slices_of(SliceArguments(**cut))
-    assert given == {"slice_len": None, "trajectories": FROM_STORAGE, **cut}
-    made, sampler = SliceSampler(**cut), Slices(Uniform(), **cut)
-    assert {name: getattr(made, name) for name in given} == {
-        name: getattr(sampler, name) for name in given
-    }

@@ -20,7 +20,7 @@ with warnings.catch_warnings():
     from torchrl.data.postprocs import MultiStep as TorchRLMultiStep
     from torchrl.envs import transforms as theirs
 
-quick = settings(max_examples=15)
+quick = settings(max_examples=8)
 
 
 @st.composite

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -60,13 +61,14 @@ def rows(kind: Any, **arguments: Any) -> TensorDict:
     return found
 
 
-@pytest.fixture(scope="module")
+@functools.cache
 def expected() -> TensorDict:
+    """Not a module's fixture: the processes of one would begin before they are preloaded."""
     return rows(MultiSyncCollector)
 
 
-def test_processes_of_this_machine_give_the_rows_of_a_sync_collector(expected: TensorDict) -> None:
-    assert bool((rows(DistributedCollector, sync=True) == expected).all())
+def test_processes_of_this_machine_give_the_rows_of_a_sync_collector() -> None:
+    assert bool((rows(DistributedCollector, sync=True) == expected()).all())
 
 
 class InThisProcess(Cluster):
@@ -169,9 +171,9 @@ def dask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
 
 
 @pytest.mark.slow
-def test_workers_of_dask_give_the_same_rows(expected: TensorDict, dask: DaskCluster) -> None:
+def test_workers_of_dask_give_the_same_rows(dask: DaskCluster) -> None:
     engine: Any = {"engine": "dask", "address": dask.address}
-    assert bool((rows(DistributedCollector, sync=True, **engine) == expected).all())
+    assert bool((rows(DistributedCollector, sync=True, **engine) == expected()).all())
 
 
 @pytest.mark.slow
@@ -198,6 +200,6 @@ def test_a_cluster_of_dask_without_room_and_one_that_is_lost_are_errors(
 
 
 @pytest.mark.slow
-def test_actors_of_ray_give_the_same_rows(expected: TensorDict) -> None:
+def test_actors_of_ray_give_the_same_rows() -> None:
     with ray_cluster():
-        assert bool((rows(RayCollector, sync=True) == expected).all())
+        assert bool((rows(RayCollector, sync=True) == expected()).all())

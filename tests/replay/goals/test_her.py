@@ -83,7 +83,7 @@ sizes = st.lists(st.integers(1, 5), min_size=1, max_size=6)
 some_strategy = st.sampled_from(["future", "final", "episode", "random", "geometric"])
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(writes=st.lists(sizes, min_size=1, max_size=3), cut=st.booleans(), strategy=some_strategy)
 def test_batches_are_what_a_slow_loop_makes_of_a_ring(
     writes: list[list[int]], cut: bool, strategy: str
@@ -124,9 +124,15 @@ def test_batches_are_those_of_a_reference_that_draws_the_same_numbers() -> None:
         assert (found.exclude("relabelled") == torch.stack(expected)).all()
 
 
-@pytest.mark.parametrize("kind", [ReplayBuffer, TensorDictReplayBuffer])
-@pytest.mark.parametrize("format", ["torch", "numpy", "jax"])
-@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize(
+    ("kind", "format", "prefetch"),
+    [
+        (ReplayBuffer, "torch", 2),
+        (TensorDictReplayBuffer, "torch", 0),
+        (ReplayBuffer, "numpy", 0),
+        (TensorDictReplayBuffer, "jax", 2),
+    ],
+)
 def test_every_format_says_which_goals_are_new(kind: Any, format: str, prefetch: int) -> None:
     buffer = kind(
         storage=LazyTensorStorage(50),
@@ -353,7 +359,7 @@ def test_goals_may_have_other_keys_and_dimensions() -> None:
 
 WITHIN = [each for each in HindsightStrategy if each is not HindsightStrategy.RANDOM]
 ALMOST_ONE = 1 - 2**-53
-DRAWS = 10_000
+DRAWS = 2_000
 
 
 def counts(strategy: str, row: int, **arguments: float) -> np.ndarray:
@@ -389,7 +395,7 @@ def test_rows_that_a_strategy_names_are_drawn_alike(strategy: str, row: int, row
 def test_geometric_is_what_drawing_again_gives_that_is_beyond_the_end(gamma: float) -> None:
     found = counts("geometric", 3, gamma=gamma)
     # Drawn by numpy, and again where a step is not one of the 6 to the end.
-    offsets = np.random.default_rng(0).geometric(1 - gamma, 1_000_000) - 1
+    offsets = np.random.default_rng(0).geometric(1 - gamma, 200_000) - 1
     likely = np.bincount(offsets[offsets < 6], minlength=6)
     expected = likely / likely.sum() * found.sum()
     assert found[:3].sum() == found[9] == 0
@@ -400,7 +406,7 @@ def test_geometric_with_a_gamma_of_0_is_the_step_itself() -> None:
     assert np.flatnonzero(counts("geometric", 3, gamma=0)).tolist() == [3]
 
 
-@settings(max_examples=200)
+@settings(max_examples=50)
 @given(
     strategy=st.sampled_from(WITHIN),
     length=st.integers(1, 2**40),
@@ -423,11 +429,11 @@ def test_a_row_gets_a_goal_as_likely_as_the_ratio_says_wherever_it_is_in_the_bat
         storage=LazyTensorStorage(10), sampler=HERSampler(RULE, ratio=0.3), seed=3
     )
     buffer.extend(goal_rows([4, 6]))
-    several = torch.stack([buffer.sample(5)["relabelled"].view(-1) for _ in range(1000)])
+    several = torch.stack([buffer.sample(5)["relabelled"].view(-1) for _ in range(400)])
     given = several.sum(0).numpy()
     for place in range(5):
-        found = np.array([given[place], 1000 - given[place]])
-        assert abs(chi_square_score(found, np.array([300, 700]))) < 4
+        found = np.array([given[place], 400 - given[place]])
+        assert abs(chi_square_score(found, np.array([120, 280]))) < 4
 
 
 # Goals where rows go to other processes, and where other processes write rows.

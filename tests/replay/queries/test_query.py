@@ -83,7 +83,7 @@ def rows_of(found: list[Trajectory]) -> list[list[int]]:
     return [each.action.flatten().tolist() for each in found]
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(
     numbers=st.lists(st.integers(0, 4), min_size=1, max_size=6) | st.none(),
     cut=st.tuples(st.integers(0, 3), st.integers(0, 3)),
@@ -119,7 +119,7 @@ def written(values: np.ndarray, owner: np.ndarray) -> TensorDict:
     return TensorDict({**entries, "next": following}, [len(values)])
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     numbers=st.lists(st.integers(0, 4), min_size=1, max_size=6),
     capacity=st.sampled_from([3, 7, 11, 40]),
@@ -403,7 +403,7 @@ def test_a_trajectory_is_made_of_a_tensordict_alone() -> None:
 
 def test_a_chain_of_any_length_is_one_condition() -> None:
     data = rows([1, 2, 3, 4, 5, 6])
-    several = [traj.length > 0, *[traj.reward.sum() > 3.0] * 3000]
+    several = [traj.length > 0, *[traj.reward.sum() > 3.0] * 1500]
     assert found(functools.reduce(operator.and_, several), data) == [1, 2]
     assert found(~functools.reduce(operator.or_, several[1:]), data) == [0]
 
@@ -449,7 +449,7 @@ TEXT_CONDITIONS = st.recursive(
 )
 
 
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(where=TEXT_CONDITIONS)
 def test_conditions_are_those_of_python_for_each_trajectory(
     where: str, replay: ExperienceReplay
@@ -624,7 +624,7 @@ def numbers_of(view: ExperienceReplay) -> list[int]:
     return view.trajectories["number"].tolist()
 
 
-@settings(max_examples=100)
+@settings(max_examples=30)
 @given(spellings=spelled_conditions)
 def test_both_spellings_hold_for_the_same_trajectories(
     spellings: tuple[str, TrajectoryPredicate],

@@ -49,7 +49,7 @@ def drawn(sampler: Any, num_rows: int, batch_size: int = 7) -> list[int]:
 sizes = {"block_len": st.integers(1, 40), "window": st.integers(1, 6)}
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(num_rows=st.integers(1, 400), **sizes, batch_size=st.integers(1, 500))
 def test_every_row_comes_once_an_epoch_and_each_epoch_is_another(
     num_rows: int, block_len: int, window: int, batch_size: int
@@ -61,7 +61,7 @@ def test_every_row_comes_once_an_epoch_and_each_epoch_is_another(
     assert epochs[0] != epochs[1] or num_rows < 12
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(num_rows=st.integers(1, 400), **sizes, ranks=st.integers(1, 5), drop_last=st.booleans())
 def test_ranks_draw_equally_many_rows_and_together_all(
     num_rows: int, block_len: int, window: int, ranks: int, drop_last: bool
@@ -82,7 +82,7 @@ def test_ranks_draw_equally_many_rows_and_together_all(
         assert counts.min() >= 1 and counts.sum() - num_rows < ranks
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(num_rows=st.integers(1, 3000), **sizes, ranks=st.integers(1, 3))
 def test_the_rows_of_a_window_are_of_few_blocks(
     num_rows: int, block_len: int, window: int, ranks: int
@@ -135,7 +135,7 @@ def test_without_shuffling_each_rank_draws_a_run_of_rows() -> None:
     assert shares == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 0]]
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(**sizes, before=st.integers(1, 4), after=st.integers(1, 4), batches=st.integers(0, 4))
 def test_an_epoch_is_resumed_by_any_number_of_ranks(
     block_len: int, window: int, before: int, after: int, batches: int
@@ -283,13 +283,13 @@ def test_few_items_come_in_the_order_of_their_words() -> None:
 
 
 def test_every_item_of_few_comes_once_for_every_key() -> None:
-    for num_items, key in itertools.product(range(1, 65), range(40)):
+    for num_items, key in itertools.product(range(1, 65), range(5)):
         assert len(permutation(num_items, key)) == num_items
         for each in (permutation(num_items, key), FeistelOrder(num_items, key)):
             assert sorted(each.at(np.arange(num_items))) == [*range(num_items)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(num_items=st.integers(1, 60_000), key=st.integers(-(2**63), 2**64 - 1), data=st.data())
 def test_every_item_comes_once_and_any_part_of_the_order_alone(
     num_items: int, key: int, data: st.DataObject
@@ -338,7 +338,7 @@ def drawn_epochs(sampler: Any, num_rows: int, batch_size: int, seed: int = 0) ->
     ],
     ids=["epoch", "shared", "blocks"],
 )
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     num_rows=st.integers(1, 30_000), sizes=st.lists(st.integers(1, 9000), min_size=1, max_size=6)
 )
@@ -352,7 +352,7 @@ def test_an_epoch_is_resumed_after_any_batch(make: Any, num_rows: int, sizes: li
         assert resumed.state_dict() == whole.state_dict()
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(num_rows=st.integers(1, 30_000), sizes=st.lists(st.integers(1, 9000), min_size=1))
 def test_batches_of_any_sizes_are_one_order(num_rows: int, sizes: list[int]) -> None:
     rows, sampler, found = TrajectoryRows([num_rows]), SamplerWithoutReplacement(), []

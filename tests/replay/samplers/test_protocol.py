@@ -216,15 +216,15 @@ class Given(Derived):
         return self.index, {}
 
 
-@pytest.mark.parametrize("arguments", [{}, {"prefetch": 2}, {"shared": True}], ids=str)
 @pytest.mark.parametrize(
-    ("index", "kind", "found"),
+    ("index", "kind", "found", "arguments"),
     [
-        (torch.tensor([3, 9]), OutOfRange, "3 to 9"),
-        (torch.tensor([-1, 3]), OutOfRange, "-1 to 3"),
-        (torch.tensor([[0, 1]]), WrongRows, "torch.int64 [1, 2]"),
-        (torch.tensor([0.0]), WrongRows, "torch.float32 [1]"),
-        ([0, 1], WrongRows, "list []"),
+        (torch.tensor([3, 9]), OutOfRange, "3 to 9", {}),
+        (torch.tensor([3, 9]), OutOfRange, "3 to 9", {"prefetch": 2}),
+        (torch.tensor([-1, 3]), OutOfRange, "-1 to 3", {"shared": True}),
+        (torch.tensor([[0, 1]]), WrongRows, "torch.int64 [1, 2]", {}),
+        (torch.tensor([0.0]), WrongRows, "torch.float32 [1]", {}),
+        ([0, 1], WrongRows, "list []", {}),
     ],
 )
 def test_a_batch_does_not_have_rows_that_do_not_exist(
@@ -258,7 +258,7 @@ def test_rows_that_a_custom_sampler_draws_ahead_exist_too(door: str) -> None:
 
 
 @pytest.mark.parametrize("make", [*OURS, lambda: HERSampler(lambda *goals: goals[0])])
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 9), st.integers(1, 4)), max_size=9))
 def test_samplers_of_ours_draw_rows_that_are_there(make: Callable[[], Sampler], steps: Any) -> None:
     made = TensorDictReplayBuffer(storage=LazyTensorStorage(20), sampler=make(), seed=0)
