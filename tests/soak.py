@@ -78,7 +78,6 @@ class Tally:
     differences: list[str] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
-        """Yield a line for each number."""
         for name, count in sorted(self.counts.items()):
             yield f"{name:32} {count:>14,}"
         yield f"{'differences':32} {len(self.differences):>14,}"
@@ -202,7 +201,6 @@ class Soak:
             self.tally.differences.append(f"{job}: left {', '.join(map(str, left))}")
 
     def _undo(self, job: Job) -> None:
-        """Bring the root to where the next job begins."""
         if job.kind == "convert":
             datasets_cli.convert(
                 job.id, "compact" if job.layout == "ted" else "ted", config=self.config
@@ -212,7 +210,6 @@ class Soak:
 
 
 def main() -> int:
-    """Run the cycles and print what happened; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cycles", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)

@@ -201,6 +201,7 @@ HEAVY |= {"rich", "starlette", "uvicorn", "jinja2"}
 
 def test_light_commands_import_nothing_heavy(door: str) -> None:
     light = ("--help", "ui --help", "list", "list --help", f"info {door}", f"path {door}")
+    light += ("list --search hopper --filter size>1GB --sort size",)
     assert not imported_by_commands(*light) & {*HEAVY, "multiprocessing", "cloudpickle"}
     # A lock needs the rest of what `delete` imports.
     assert not imported_by_commands(f"delete --yes {door}") & HEAVY
@@ -212,5 +213,8 @@ def test_a_conversion_to_ted_and_its_checks_import_no_torch(door_source: str) ->
     assert not imported & {"torch", "tensordict"}
 
 
-def test_importing_the_package_imports_nothing_heavy() -> None:
-    assert not imported_by("import datasets_cli.replay") & {"torch", "numpy", "tensordict"}
+def test_importing_the_package_and_listing_datasets_import_nothing_heavy() -> None:
+    code = (
+        "import datasets_cli.replay as d; d = datasets_cli; d.dataset_info(d.list_datasets()[0].id)"
+    )
+    assert not imported_by(f"import datasets_cli; {code}") & {*HEAVY, "typer"}

@@ -36,7 +36,6 @@ def d4rl() -> Columns:
 
 
 def minari() -> Columns:
-    """Return the published rows of ``demo/door-minari``."""
     folder = DEMO_DATA / "minari" / "D4RL" / "door" / "human-v2" / "data"
     with h5py.File(folder / "main_data.hdf5") as file:
         episodes = [

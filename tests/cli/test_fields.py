@@ -129,7 +129,9 @@ def test_a_command_declares_no_option_that_its_verb_declares() -> None:
     for name, entry in ENTRIES.items():
         command: Any = entry.function()
         declared = {each.name for kind in kinds_of(command).values() for each in fields(kind)}
-        twice += [f"{name}: {option}" for option in declared & {*own_parameters(command)}]
+        twice += [
+            f"{name}: {option}" for option in declared & {*inspect.signature(command).parameters}
+        ]
     assert len(ENTRIES) > 14 and not twice
 
 
@@ -138,11 +140,6 @@ def test_the_help_of_every_option_is_a_sentence(name: str) -> None:
     for option in ENTRIES[name].build(name).params:
         sentence = option.help.partition(" [default: ")[0]
         assert len(sentence) > 10 and sentence.endswith((".", ".)")), option.name
-
-
-def own_parameters(command: Any) -> list[str]:
-    """Return the parameters of a command that are not fields of a dataclass."""
-    return [*inspect.signature(command).parameters]
 
 
 def test_a_value_of_the_wrong_type_is_rejected() -> None:

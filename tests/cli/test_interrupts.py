@@ -132,8 +132,6 @@ def forked(arguments: list[str], folder: Path) -> Forked:
 
 
 class Started:
-    """The same as a shell starts it."""
-
     def __init__(self, arguments: list[str], folder: Path) -> None:
         self._child = subprocess.Popen(
             [sys.executable, "-c", SMALL_PARTS, *arguments],
@@ -196,7 +194,11 @@ def test_an_interrupt_ends_the_workers_too(start: Start) -> None:
 
 @pytest.mark.parametrize(
     ("closed", "call", "code"),
-    [(">&- 2>&-", "list", 0), ("<&- >&- 2>&-", "delete demo/iris", 2)],
+    [
+        (">&- 2>&-", "list", 0),
+        ("<&- 2>&-", "info nosuch", 3),
+        ("<&- >&- 2>&-", "delete demo/iris", 2),
+    ],
 )
 def test_without_stdout_and_stderr_the_exit_code_still_says_it(
     closed: str, call: str, code: int, config: object

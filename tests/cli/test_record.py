@@ -29,22 +29,3 @@ def test_options_of_the_environment_are_json_or_text(capsys: Capture) -> None:
     assert main([*call, "-o", "sutton_barto_reward=true", "-o", "render_mode=rgb_array"]) == 0
     assert main([*call, "-o", "sutton"]) == 2
     assert "-o sutton is not NAME=VALUE" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (CALL, "--episodes N or --steps N"),
-        (["record", "Cart-v9", "--name", "x", "--steps", "5"], "MODULE:ID"),
-        ([*CALL, "--steps", "5", "--policy", "mycode"], "MODULE:FUNCTION"),
-        ([*CALL, "--steps", "0"], "--steps is 0"),
-    ],
-)
-def test_wrong_calls_are_one_paragraph(arguments: list[str], words: str, capsys: Capture) -> None:
-    assert main(arguments) == 2
-    assert words in " ".join(capsys.readouterr().err.split())
-
-
-def test_a_recorded_dataset_is_not_downloaded(capsys: Capture) -> None:
-    assert main(["download", "recorded/x"]) == 3
-    assert "written by rlds record" in " ".join(capsys.readouterr().err.split())

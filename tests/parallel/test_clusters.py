@@ -49,7 +49,6 @@ def noisy(batch: TensorDict) -> TensorDict:
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """Return the sha256 of every file of a dataset, its manifest included."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -79,7 +78,6 @@ def test_the_bytes_are_the_same_for_every_engine(
 
 
 def dies_once(batch: TensorDict, mark: Path) -> TensorDict:
-    """Kills its worker at the third trajectory, unless a file is there."""
     if int(batch["episode"][0]) == 2 and not mark.exists():
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -119,7 +117,6 @@ class Kills:
 
 
 def made(door: str, out: str, mark: Path, **arguments: Any) -> dict[str, Any]:
-    """Return the files of what a function makes that kills a worker once."""
     function = partial(dies_once, mark=mark)
     dataset = datasets_cli.preprocess(door, function, out, chunksize=1, **arguments)
     return dict(read_manifest(dataset.path).files)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.errors import DamagedDataset, DiskFull, RldsError, WrongRows
+from datasets_cli.errors import DamagedDataset, DiskFull, WrongRows
 from datasets_cli.preprocessing import execution
 from datasets_cli.store.manifest import read_manifest
 from tests.support.derived import preprocess
@@ -166,30 +166,6 @@ def test_a_run_that_ends_while_gaps_are_closed_continues_to_the_same_bytes(
     preprocess(source, some, tmp_path / "right", num_workers=0)
     assert read_manifest(tmp_path / "out").files == read_manifest(tmp_path / "right").files
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "out", "right"]
-
-
-def test_a_run_that_failed_continues_with_the_rows_that_it_kept(
-    source: Path, tmp_path: Path
-) -> None:
-    blocked, log = tmp_path / "blocked", tmp_path / "log"
-    blocked.touch()
-
-    def counted(batch: TensorDict) -> TensorDict:
-        with log.open("a") as file:
-            file.write(f"{len(batch)}\n")
-        if blocked.exists() and int(batch["episode"][-1]) == 4:
-            raise ValueError("stop here")
-        return some(batch)
-
-    with pytest.raises(RldsError, match="stop here"):
-        preprocess(source, counted, tmp_path / "out", num_workers=0, chunksize=3)
-    blocked.unlink()
-    log.unlink()
-    preprocess(source, counted, tmp_path / "out", num_workers=0, chunksize=3)
-    trial, compared, left = ["4", "4"], ["7", "1", "6"], ["20"]
-    assert log.read_text().split() == [*trial, *compared, *left]
-    preprocess(source, some, tmp_path / "right", num_workers=0)
-    assert read_manifest(tmp_path / "out").files == read_manifest(tmp_path / "right").files
 
 
 def test_a_mark_of_another_length_is_refused(source: Path, tmp_path: Path) -> None:

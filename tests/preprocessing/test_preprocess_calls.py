@@ -75,11 +75,12 @@ def alone(row: TensorDict) -> TensorDict:
 def test_a_chunksize_of_zero_is_each_row_alone_as_in_tensordict(
     replay: ExperienceReplay, tmp_path: Path, num_workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(origin, "rows_per_block", lambda row_bytes: 400)
+    monkeypatch.setattr(origin, "rows_per_block", lambda row_bytes: 100)
+    first = replay.take(1)
     with ThreadPool(1) as threads:
-        right = replay[:].map(alone, 0, chunksize=0, pool=threads)
+        right = first[:].map(alone, 0, chunksize=0, pool=threads)
     options: dict[str, Any] = {"chunksize": 0, "num_workers": num_workers}
-    made = replay.preprocess(alone, dest=tmp_path / "out", **options)
+    made = first.preprocess(alone, dest=tmp_path / "out", **options)
     assert {key[-1] for key in made.dataset.keys} >= {"action", "sum"}
     assert all(torch.equal(made.column(key), right[key]) for key in made.dataset.keys)
     assert made.dataset.manifest.arguments["chunksize"] == 0
@@ -272,7 +273,6 @@ def test_a_dataset_that_was_not_derived_is_refused(
 
 
 def return_to_go(batch: TensorDict) -> TensorDict:
-    """The usual function of whole trajectories, as people write it."""
     rewards, done = batch["next", "reward"].double(), batch["next", "done"]
     togo = torch.zeros_like(rewards)
     for row in range(len(batch) - 1, -1, -1):

@@ -18,7 +18,6 @@ from tests.support.refusals import refused
 from tests.support.text_rows import ODD_TEXTS, steps_of, write
 
 MISSION = ("observation", "mission")
-NEXT_MISSION = ("next", "observation", "mission")
 LENGTHS = (4, 1, 6, 3, 20)
 
 
@@ -27,9 +26,12 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(origin, "rows_per_block", lambda row_bytes: 5)
 
 
-@pytest.fixture(params=["ted", "compact"])
+@pytest.fixture
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return write(tmp_path, request.param, steps_of(ODD_TEXTS, LENGTHS))
+    return write(tmp_path, getattr(request, "param", "ted"), steps_of(ODD_TEXTS, LENGTHS))
+
+
+in_both_layouts = pytest.mark.parametrize("source", ["ted", "compact"], indirect=True)
 
 
 def words(batch: TensorDict) -> TensorDict:
@@ -52,6 +54,7 @@ def hashes(folder: Path) -> dict[str, str]:
     return {name: entry["sha256"] for name, entry in files.items() if name.startswith("text")}
 
 
+@in_both_layouts
 def test_the_text_of_every_row_is_what_the_function_returned(source: Path, tmp_path: Path) -> None:
     right = text_of(source)
     out = tmp_path / "out"
@@ -67,6 +70,7 @@ def test_the_text_of_every_row_is_what_the_function_returned(source: Path, tmp_p
     assert not [*tmp_path.glob(".out*")]
 
 
+@in_both_layouts
 def test_the_identity_keeps_the_bytes_of_the_text(source: Path, tmp_path: Path) -> None:
     preprocess(source, lambda batch: batch, tmp_path / "out", num_workers=0)
     assert hashes(tmp_path / "out") == hashes(source)
@@ -117,6 +121,7 @@ def test_a_run_that_failed_continues_with_its_text(source: Path, tmp_path: Path)
     assert hashes(tmp_path / "out") == hashes(tmp_path / "right")
 
 
+@in_both_layouts
 def test_a_run_that_was_cut_off_while_text_was_joined_continues(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,7 +46,6 @@ def dies_at(first_actions: list[bytes], marks: Path, times: int = 1) -> RowFunct
 
 
 def starts(door: str, chunksize: int) -> list[bytes]:
-    """Return the first action of each chunk but the one that the function is tried on."""
     actions = ExperienceReplay(door, download=False)["action"].numpy()
     return [action.tobytes() for action in actions[chunksize::chunksize]]
 
@@ -84,7 +83,8 @@ def test_a_chunk_that_kills_every_worker_is_named_and_the_rest_is_kept(
     assert found.num_transitions == 1495 and not found.unchanged
 
 
-LOST = [BrokenExecutor("lost"), BrokenProcessPool("killed"), CancelledError()]
+LOST = [(BrokenExecutor("lost"), False), (BrokenProcessPool("killed"), True)]
+LOST += [(CancelledError(), False)]
 
 
 class Losing(Executor):
@@ -114,8 +114,7 @@ def doubled(batch: TensorDict) -> TensorDict:
     return TensorDict({"x": batch["action"] * 2}, batch.batch_size)
 
 
-@pytest.mark.parametrize("at_submit", [False, True])
-@pytest.mark.parametrize("error", LOST, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(("error", "at_submit"), LOST, ids=str)
 def test_lost_workers_are_told_and_the_next_run_continues(
     error: Exception, at_submit: bool, door: str, tmp_path: Path
 ) -> None:
@@ -185,18 +184,22 @@ def test_a_worker_that_is_like_this_process_may_work(
     assert torch.equal(storage.column(("action",)), replay["action"] * 2)
 
 
-@pytest.mark.parametrize("library", ["rlds-cli", "Python", "torch", "the zstd library"])
 def test_a_worker_of_another_version_is_refused(
-    library: str, replay: ExperienceReplay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    replay: ExperienceReplay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    libraries = ["rlds-cli", "Python", "torch", "the zstd library"]
+
     class Older(Elsewhere):
         def submit(self, *arguments: Any, **options: Any) -> Future[Any]:
             here = cluster.versions_here()
-            monkeypatch.setattr(cluster, "versions_here", lambda: here | {library: "0.1"})
+            monkeypatch.setattr(
+                cluster, "versions_here", lambda: here | dict.fromkeys(libraries, "0.1")
+            )
             return super().submit(*arguments, **options)
 
-    expected = cluster.versions_here()[library]
-    with refused(RldsError, found=[f"{library} is 0.1, expected {expected}"]):
+    expected = cluster.versions_here()
+    found = [f"{library} is 0.1, expected {expected[library]}" for library in libraries]
+    with refused(RldsError, found=found):
         replay.preprocess(lambda batch: batch, dest=tmp_path / "out", executor=Older())
     assert not (tmp_path / "out").exists()
 

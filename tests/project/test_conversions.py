@@ -14,7 +14,6 @@ from datasets_cli import plan_preprocess, run_plan
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.preprocessing import origin
-from datasets_cli.preprocessing.function import load_function
 from datasets_cli.store.cache_root import CacheRoot, runs_to
 from datasets_cli.verbs.verify import verify_installed as verify
 from tests.support.interpreters import preloaded
@@ -208,11 +207,3 @@ def test_a_step_continues_an_interrupted_run_to_its_result(
     before = num_calls(here)
     run_plan(plan_preprocess())
     assert num_calls(here) - before < 4
-
-
-def test_a_function_is_loaded_again_where_its_file_was_edited(here: Path, module: str) -> None:
-    path = here / f"{module}.py"
-    path.write_text("def f(batch):\n    return 1\n")
-    assert load_function(f"{module}:f")(None) == 1  # type: ignore[arg-type]
-    path.write_text("def f(batch):\n    return 1 + 1\n")
-    assert load_function(f"{module}:f")(None) == 2  # type: ignore[arg-type]

@@ -70,7 +70,6 @@ class Outcome:
 
 @contextmanager
 def flipped(path: Path, bit: int) -> Iterator[None]:
-    """Flip a bit of a file for a while."""
 
     def flip() -> None:
         with path.open("r+b") as file:
@@ -87,7 +86,6 @@ def flipped(path: Path, bit: int) -> Iterator[None]:
 
 
 def read_all(storage: DatasetStorage, seed: int) -> str:
-    """Return the digest of what 20 random reads give."""
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
     digest = hashlib.sha256()
@@ -143,7 +141,6 @@ def _add(digest: Any, found: Any) -> None:
 
 
 def try_flip(flip: Flip, expected: dict[tuple[str, int], str]) -> Outcome:
-    """Flip, open, read and verify."""
     folder, variant = Path(flip.folder), flip.seed % NUM_VARIANTS
     options = DeviceOptions(torch.device("cpu") if flip.seed % 3 == 0 else None)
     known = flip.folder, variant

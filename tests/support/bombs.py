@@ -58,7 +58,6 @@ class Outcome:
 
 
 def d4rl(edit: Callable[[h5py.File], None], missing: str = "") -> Make:
-    """Return what writes a D4RL file of 300 steps without one column, which an edit then makes."""
 
     def make(folder: Path) -> str:
         columns = {"observations": (300, 11), "actions": (300, 3), "rewards": 300, "terminals": 300}
@@ -73,12 +72,10 @@ def d4rl(edit: Callable[[h5py.File], None], missing: str = "") -> Make:
 
 
 def empty(name: str, shape: tuple[int, ...], **options: Any) -> Callable[[h5py.File], None]:
-    """Return what adds an array that is nothing but its fill value."""
     return lambda file: file.create_dataset(name, shape, options.pop("dtype", "f4"), **options)
 
 
 def twice_packed(file: h5py.File) -> None:
-    """Add an array of one chunk of zeros that gzip has packed twice."""
     shape = (1200, 1 << 16)
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_chunk(shape)
@@ -90,14 +87,12 @@ def twice_packed(file: h5py.File) -> None:
 
 
 def zeros(num_bytes: int) -> bytes:
-    """Return zlib's form of zeros without ever having them."""
     packing = zlib.compressobj(9)
     parts = [packing.compress(bytes(1 << 20)) for _ in range(num_bytes >> 20)]
     return b"".join([*parts, packing.flush()])
 
 
 def rows_of_nothing(num_rows: int) -> Make:
-    """Return what writes a D4RL file that says it has a number of rows, and has none."""
 
     def make(folder: Path) -> str:
         with h5py.File(folder / "hopper_medium-v2.hdf5", "w") as file:
@@ -111,7 +106,6 @@ def rows_of_nothing(num_rows: int) -> Make:
 
 
 def groups_in_groups(file: h5py.File) -> None:
-    """Nest groups deeper than Python calls may be."""
     group = file.id
     for _ in range(3000):
         group = h5py.h5g.create(group, b"g")
@@ -172,7 +166,6 @@ def episode(steps: int, shape: tuple[int, ...] = (2,)) -> Callable[[Path], str]:
 
 
 def narrow_chunks(folder: Path) -> str:
-    """Write an episode whose infos have a chunk for each of a million values of a row."""
     episode(3)(folder)
     with h5py.File(folder / "main_data.hdf5", "a") as file:
         file.create_dataset("episode_0/infos/x", (3, 1 << 20), "f4", chunks=(1, 1))
@@ -180,7 +173,6 @@ def narrow_chunks(folder: Path) -> str:
 
 
 def wide_flags(folder: Path) -> str:
-    """Write an episode each of whose flags is 2 GB."""
     episode(3)(folder)
     with h5py.File(folder / "main_data.hdf5", "a") as file:
         del file["episode_0/terminations"]
@@ -189,7 +181,6 @@ def wide_flags(folder: Path) -> str:
 
 
 def table(num_rows: int, **columns: Any) -> pa.Table:
-    """Return an episode as Minari's Arrow form has it."""
     flags = pa.array(np.zeros(num_rows, np.bool_))
     observations = pa.array(np.zeros(num_rows))
     names = {"observations": observations, "actions": observations, "rewards": observations}
@@ -197,7 +188,6 @@ def table(num_rows: int, **columns: Any) -> pa.Table:
 
 
 def arrow(make_table: Callable[[], pa.Table], codec: str) -> Callable[[Path], str]:
-    """Return what writes an Arrow file of compressed buffers."""
 
     def write(folder: Path) -> str:
         found = make_table()
@@ -211,7 +201,6 @@ def arrow(make_table: Callable[[], pa.Table], codec: str) -> Callable[[Path], st
 
 
 def lying_buffer(folder: Path) -> str:
-    """Write an Arrow file of which one packed buffer says that it has 6 GB unpacked."""
     arrow(lambda: table(100_000), "zstd")(folder)
     path = folder / "0" / "part-0.arrow"
     data = path.read_bytes()
@@ -221,7 +210,6 @@ def lying_buffer(folder: Path) -> str:
 
 
 def long_value(num_bytes: int) -> pa.Table:
-    """Return an episode of one row, whose info has many bytes of zeros."""
     ends = pa.py_buffer(np.array([0, num_bytes], np.int64))
     content = pa.py_buffer(np.zeros(num_bytes, np.uint8))  # which are not in memory so far
     return table(1, infos=pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, content]))
@@ -232,7 +220,6 @@ PLAIN = {"store_schema": False}
 
 
 def one_text(num_rows: int, num_bytes: int) -> pa.Table:
-    """Return an episode in which all rows have the same long text."""
     codes = pa.array(np.zeros(num_rows, np.int32))
     texts = pa.array(["x" * num_bytes], pa.large_string())
     infos = pa.DictionaryArray.from_arrays(codes, texts)
@@ -240,7 +227,6 @@ def one_text(num_rows: int, num_bytes: int) -> pa.Table:
 
 
 def parquet(make_table: Callable[[], pa.Table], **options: Any) -> Callable[[Path], str]:
-    """Return what writes a Parquet file of an episode."""
 
     def write(folder: Path) -> str:
         (folder / "0").mkdir()
@@ -253,7 +239,6 @@ def parquet(make_table: Callable[[], pa.Table], **options: Any) -> Callable[[Pat
 def openml(
     write: Callable[[Path], None], num_columns: int = 2, document: bytes | None = None
 ) -> Make:
-    """Return what writes an OpenML dataset whose rows a function writes."""
 
     def make(folder: Path) -> str:
         write(folder)
@@ -275,7 +260,6 @@ FIVE = 5_000_000
 
 
 def nominal(num_labels: int) -> str:
-    """Return the declaration of a column with labels."""
     return f"@attribute c0 {{{','.join(map(str, range(num_labels)))}}}\n"
 
 
@@ -283,7 +267,6 @@ HEADER = "@relation t\n@attribute c0 real\n@attribute c1 real\n@data\n"
 
 
 def arff(text: str) -> Callable[[Path], None]:
-    """Return what writes an ARFF file."""
 
     def write(folder: Path) -> None:
         (folder / "dataset.arff").write_text(text)
@@ -292,7 +275,6 @@ def arff(text: str) -> Callable[[Path], None]:
 
 
 def log(header: bytes, num_bytes: int) -> Make:
-    """Return what writes the logs of a run of which one column is a header and many zeros."""
 
     def make(folder: Path) -> str:
         for store in ("observation", "action", "reward", "terminal", "add_count"):
@@ -308,12 +290,10 @@ def log(header: bytes, num_bytes: int) -> Make:
 
 
 def npy_header(version: int, length: int) -> bytes:
-    """Return how an array begins whose header is that long."""
     return b"\x93NUMPY" + bytes((version, 0)) + struct.pack("<I", length)
 
 
 def frames(*files: bytes) -> Make:
-    """Return what writes RL Unplugged's files, with one episode of these frames."""
     steps = len(files)
     numbers = {name: np.zeros(1, np.int64) for name in ("checkpoint_idx", "episode_idx")}
     returns = ("episode_return", "clipped_episode_return")
@@ -341,7 +321,6 @@ def png(height: int, width: int, num_bytes: int) -> bytes:
 
 
 def jpegs(folder: Path) -> str:
-    """Write an episode of JPEG frames whose header says 13,000 x 13,000 pixels."""
     file = io.BytesIO()
     Image.new("RGB", (16, 16)).save(file, "JPEG")
     data = file.getvalue()
@@ -356,7 +335,6 @@ def jpegs(folder: Path) -> str:
 
 
 def shard(*records: bytes, head: bytes = b"") -> Make:
-    """Return what writes the files of RL Unplugged, of which the first has some records."""
 
     def make(folder: Path) -> str:
         for number in range(FILES):
@@ -368,12 +346,10 @@ def shard(*records: bytes, head: bytes = b"") -> Make:
 
 
 def framed(data: bytes) -> bytes:
-    """Return a record with its checksums."""
     return sized(len(data)) + data + struct.pack("<I", masked(data))
 
 
 def sized(num_bytes: int) -> bytes:
-    """Return the head of a record of this size."""
     length = struct.pack("<Q", num_bytes)
     return length + struct.pack("<I", masked(length))
 
@@ -449,7 +425,6 @@ def make_all(folder: Path) -> dict[str, str]:
 
 
 def install(name: str, id: str, source: Path, root: Path) -> Outcome:
-    """Install one dataset, and return what became of it."""
     error: BaseException | None = None
     Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
     try:
@@ -463,7 +438,6 @@ def install(name: str, id: str, source: Path, root: Path) -> Outcome:
 
 
 def peak_bytes() -> int:
-    """Return the most memory that this process has had since its peak was forgotten."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) << 10
 

@@ -58,14 +58,12 @@ class Browser:
         self.driver.set_script_timeout(30)
 
     def look(self, width: int = 1440, scheme: str = "light", height: int = 900) -> None:
-        """Set the size of the page and whether it is light or dark."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.tell("Emulation.setDeviceMetricsOverride", **size)
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.tell("Emulation.setEmulatedMedia", features=features)
 
     def tell(self, command: str, **values: Any) -> Any:
-        """Send a command of the DevTools protocol."""
         return self.driver.execute_cdp_cmd(command, values)
 
     def open(self, address: str) -> None:
@@ -75,7 +73,6 @@ class Browser:
         self.driver.get(address)
 
     def run(self, script: str, *values: Any) -> Any:
-        """Return what a script returns; it may be a promise."""
         return self.driver.execute_script(script, *values)
 
     def wait(self, condition: str, *values: Any) -> Any:
@@ -92,7 +89,6 @@ class Browser:
         return [each["message"] for each in self.driver.get_log("browser")]
 
     def requests(self) -> list[str]:
-        """Return the addresses that were asked for since the last time."""
         events = (json.loads(each["message"]) for each in self.driver.get_log("performance"))
         return [
             each["message"]["params"]["request"]["url"]
@@ -101,7 +97,6 @@ class Browser:
         ]
 
     def press(self, key: str, code: int, text: str = "") -> None:
-        """Press a key and let it go."""
         about = {"key": key, "code": key, "windowsVirtualKeyCode": code}
         self.tell(
             "Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **about
@@ -143,7 +138,6 @@ class Browser:
 
 @contextmanager
 def started_browser(proxy: str = "", own: str = "") -> Iterator[Browser]:
-    """Yield a browser, which ends afterwards."""
     if not Path(DRIVER).exists():
         lacking(f"There is no {DRIVER}")
     browser = Browser(proxy, own)

@@ -45,7 +45,6 @@ class DaskCluster:
         self.kill()
 
     def start(self) -> None:
-        """Start the scheduler and the workers, and wait until they know each other."""
         port = self.address.rpartition(":")[2]
         self._run("dask_scheduler", "--host", "127.0.0.1", "--port", port, "--no-show")
         for number in range(self._num_workers):
@@ -58,7 +57,6 @@ class DaskCluster:
                 client.wait_for_workers(self._num_workers, timeout=60)
 
     def kill(self) -> None:
-        """Kill the scheduler, then the workers, which would wait for it."""
         while self._processes:
             process = self._processes.pop(0)
             process.kill()

@@ -25,7 +25,6 @@ class Cut:
     path: Path
 
     def lay_out(self, folder: Path) -> Path:
-        """Copy the file to a folder under the publisher's name of it; return the folder."""
         (resource,) = catalogue.resources(self.name, None)
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(self.path, folder / resource.filename)
@@ -62,5 +61,4 @@ CUTS = {
 
 @cache
 def columns(cut: str) -> dict[str, np.ndarray]:
-    """Return every column of a cut by its path in the file, as h5py reads it."""
     return read_source(CUTS[cut].path)

@@ -53,12 +53,10 @@ def floats(path: Path, what: str, *shape: int, dtype: str = "float32") -> np.nda
 
 
 def flags(num_steps: int, places: Iterable[int]) -> np.ndarray:
-    """Return bool ``[num_steps]``, True at the places."""
     return np.isin(np.arange(num_steps), list(places))
 
 
 def save(path: Path, columns: Mapping[str, Any], compression: str | None = "gzip") -> None:
-    """Write columns as every D4RL script does; scalars cannot be compressed."""
     with h5py.File(path, "w") as file:
         for name, values in columns.items():
             scalar = not np.shape(values)

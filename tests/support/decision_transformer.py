@@ -18,7 +18,6 @@ Trajectory = Mapping[str, np.ndarray]
 
 
 def read_minari(path: Path) -> list[Trajectory]:
-    """Return the trajectories of a file of Minari, in their order."""
     with h5py.File(path) as file:
         return [
             {
@@ -50,7 +49,6 @@ def read_d4rl(path: Path) -> list[Trajectory]:
 
 
 def returns_to_go(rewards: np.ndarray, gamma: float) -> np.ndarray:
-    """Return the return to go of each step of one trajectory."""
     found = rewards.astype(np.float64)
     for step in reversed(range(len(rewards) - 1)):
         found[step] += gamma * found[step + 1]

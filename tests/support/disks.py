@@ -25,7 +25,6 @@ class Disks:
         shutil.rmtree(aside)
 
     def bind(self, folder: Path) -> None:
-        """Have a folder as another mount of the disk that it is on."""
         folder.mkdir(parents=True, exist_ok=True)
         self._mount(folder, "--bind", str(folder))
 
@@ -39,11 +38,9 @@ class Disks:
         self._mount(folder, "-t", "overlay", "-o", places, "overlay")
 
     def remount(self, folder: Path, options: str) -> None:
-        """Change a disk: ``ro``, or ``size=`` bytes."""
         subprocess.run(["mount", "-o", f"remount,{options}", folder], check=True)
 
     def close(self) -> None:
-        """Take every disk away."""
         while self._mounted:
             subprocess.run(["umount", "--lazy", self._mounted.pop()], check=True)
 

@@ -47,7 +47,6 @@ def random_tensor(name: str, shape: tuple[int, ...], seed: int) -> torch.Tensor:
 
 
 def same(found: torch.Tensor, expected: np.ndarray | torch.Tensor, name: str) -> None:
-    """Compare element type, shape and bytes."""
     assert isinstance(found, torch.Tensor), (name, type(found))
     assert str(found.dtype) == f"torch.{name}", (found.dtype, name)
     assert tuple(found.shape) == tuple(expected.shape), (name, found.shape, expected.shape)
@@ -55,7 +54,6 @@ def same(found: torch.Tensor, expected: np.ndarray | torch.Tensor, name: str) ->
 
 
 def bytes_of(rows: np.ndarray | torch.Tensor) -> bytes:
-    """The bytes of the rows in order."""
     if isinstance(rows, np.ndarray):
         return rows.tobytes()
     return bytes(rows.contiguous().clone().untyped_storage()) if rows.numel() else b""

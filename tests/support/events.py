@@ -18,7 +18,6 @@ class Events:
 
     @property
     def bytes(self) -> list[int | None]:
-        """The bytes of files, as they came."""
         return [event.done for event in self.all if isinstance(event, File)]
 
     @property

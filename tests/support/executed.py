@@ -123,7 +123,6 @@ def recorded(text: str, block: re.Match[str]) -> str:
 
 
 def pages() -> list[str]:
-    """Return the pages that have blocks to execute."""
     every = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
     names = [path.relative_to(PROJECT).as_posix() for path in every]
     return [name for name in names if blocks(name)]
@@ -176,7 +175,6 @@ class Run:
 
 
 def commands(code: str) -> list[tuple[str, str]]:
-    """Return each command of a ``console`` block, and what is shown below it."""
     parts = re.split(r"^\$ (.+(?:\\\n.+)*)\n", code, flags=re.MULTILINE)
     assert not parts[0].strip(), "a console block begins with a command"
     return [(command, shown) for command, shown in zip(parts[1::2], parts[2::2], strict=True)]
@@ -190,14 +188,12 @@ def alike(printed: str, shown: str) -> bool:
 
 
 def masked(text: str) -> str:
-    """Return a text in which what may differ is masked."""
     for pattern, mask in MASKS:
         text = re.sub(pattern, mask, text)
     return "\n".join(line.strip() for line in text.splitlines())
 
 
 def run(command: str) -> tuple[int, str]:
-    """Run a command; return its exit code, and what it prints on stdout and stderr."""
     plain = not SHELL.search(re.sub(r"'[^']*'|\s#.*", "", command))
     words = shlex.split(command, comments=True) if plain else []
     if words[:1] == ["rlds"]:

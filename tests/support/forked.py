@@ -28,18 +28,15 @@ class Forked:
             _become(function, folder, self._error, environment)
 
     def error_line(self) -> str:
-        """Return the first line on stderr, once it is there."""
         while "\n" not in (text := self._error.read_text()):
             self.assert_running()
             time.sleep(0.01)
         return text.splitlines()[0]
 
     def assert_running(self) -> None:
-        """Check that the process has not ended."""
         assert os.waitpid(self.pid, os.WNOHANG) == (0, 0), self._error.read_text()
 
     def finish(self) -> tuple[int, str]:
-        """Wait until the process is done; return its exit code and all of its stderr."""
         _, status = os.waitpid(self.pid, 0)
         return os.waitstatus_to_exitcode(status), self._error.read_text()
 

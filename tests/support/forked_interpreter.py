@@ -44,7 +44,6 @@ def _take(environment: dict[str, str], streams: list[Any]) -> None:
 
 
 def run_like_python(popen: Any, arguments: list[str]) -> None:
-    """Do what Python does with its arguments."""
     if popen is not None:
         SpawnProcess._Popen = staticmethod(popen)  # type: ignore[assignment,method-assign]
     # multiprocessing would start another server.

@@ -22,7 +22,6 @@ def shots() -> np.ndarray:
 
 
 def read(part: Part) -> Generator[Block, None, None]:
-    """Yield the frames of one part, all in the same memory."""
     memory = np.empty((NUM_STEPS, 36, 36), np.uint8)
     for start, stop in part:
         memory[: stop - start] = shots()[start:stop]
@@ -30,7 +29,6 @@ def read(part: Part) -> Generator[Block, None, None]:
 
 
 def broken(part: Part) -> Generator[Block, None, None]:
-    """Fail after the first run."""
     yield from read(part[:1])
     raise EOFError("no more")
 

@@ -47,7 +47,6 @@ def goal_rows(
 def buffer_of(
     rows: TensorDict | None = None, size: int = 100, rule: Any = RULE, **arguments: Any
 ) -> ReplayBuffer:
-    """Return a buffer whose sampler is made of the arguments."""
     sampler = HERSampler(rule, **arguments)
     buffer = ReplayBuffer(storage=LazyTensorStorage(size), sampler=sampler, seed=7)
     if rows is not None:
@@ -68,7 +67,6 @@ def trajectories_around(done: Sequence[bool], cursor: int, is_full: bool) -> lis
 
 
 def rows_for_goals(strategy: str, row: int, walked: list[list[int]]) -> list[int]:
-    """Return the rows whose goals a row may get, in order."""
     [own] = [rows for rows in walked if row in rows]
     if strategy == "random":
         return sorted(itertools.chain(*walked))

@@ -65,7 +65,6 @@ def _tensordict(rows: list[tuple[Any, ...]]) -> TensorDict:
 def lanes(
     num_lanes: int, num_steps: int, choose: Choose, *, seed: int = 0, **arguments: Any
 ) -> TensorDict:
-    """Return the rows of several ``[N, T]``, seeded by consecutive numbers."""
     seeds = range(seed, seed + num_lanes)
     return torch.stack([lane(each, num_steps, choose, **arguments) for each in seeds])
 

@@ -57,7 +57,6 @@ def imported_by(code: str, *arguments: str) -> set[str]:
 
 
 def imported_by_commands(*commands: str) -> set[str]:
-    """Return the packages that commands of ``rlds`` import, which must all succeed."""
     code = "import sys; from datasets_cli.cli.main import main\n"
     return imported_by(f"{code}for each in sys.argv[1:]: assert main(each.split()) == 0", *commands)
 
@@ -115,7 +114,6 @@ class Piped:
 
     @property
     def returncode(self) -> int | None:
-        """The exit code; None while it runs."""
         return self._process.exitcode
 
     def __enter__(self) -> Piped:
@@ -127,7 +125,6 @@ class Piped:
         self.stdout.close()
 
     def kill(self) -> None:
-        """End it at once."""
         self._process.kill()
 
     def finish(self, text: str = "") -> int:
@@ -168,7 +165,6 @@ class _Fork(SpawnProcess):
 
 
 def start_server() -> None:
-    """Start the fork server unless it runs, or this process is a fork of it."""
     if forkserver.get_inherited_fds() is None:
         forkserver.set_forkserver_preload([*_OTHERS, run_like_python.__module__])
         with chdir(PROJECT):  # where it finds this package

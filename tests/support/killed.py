@@ -36,7 +36,6 @@ def run_killed(call: str, step: int, root: Path, folder: Path) -> int:
 
 
 def digests(path: Path) -> dict[str, str]:
-    """Return the sha256 of a file, or of each file below a folder."""
     return {
         each.relative_to(path).as_posix(): hashlib.sha256(each.read_bytes()).hexdigest()
         for each in (path, *path.rglob("*"))

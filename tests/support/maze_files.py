@@ -35,7 +35,6 @@ def unpack(name: str, folder: Path, **env_spec: Any) -> Path:
 
 
 def install(source: Path, config: Config, layout: str | None = None) -> str:
-    """Install a recording; return its id."""
     install_dataset(
         "minari/maze/test-v0", config, InstallOptions(source=str(source), layout=layout)
     )

@@ -27,7 +27,6 @@ DATA_FORMAT = "hdf5"
 
 
 def unpack_door(datasets: Path) -> Path:
-    """Lay the real D4RL/door/human-v2 where Minari looks for it; return its folder."""
     folder = datasets / "D4RL" / "door" / "human-v2" / "data"
     folder.mkdir(parents=True)
     shutil.copy(DOOR / "metadata.json", folder)
@@ -102,14 +101,12 @@ def build(
     infos: Callable[[int], dict[str, Any]] = lambda steps: {},
     **options: Any,
 ) -> Path:
-    """Write episodes of these lengths with random values."""
     rng = np.random.default_rng(7)
     buffers = [episode(n, observation, action, rng, infos=infos(n)) for n in lengths]
     return write(observation, action, buffers, **options)
 
 
 def change(folder: Path, edit: Callable[[h5py.File], None]) -> Path:
-    """Change the HDF5 file in a way that Minari's writer would not."""
     with h5py.File(folder / "main_data.hdf5", "a") as file:
         edit(file)
     return folder

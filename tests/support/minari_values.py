@@ -64,7 +64,6 @@ def texts(group: h5py.Group) -> Iterator[tuple[tuple[str, ...], list[str]]]:
 
 
 def by_minari(name: str) -> list[Episode]:
-    """Return the numbers of every episode as Minari's own reader gives them."""
     return [
         {path: values for path, values in parts if isinstance(values, np.ndarray)}
         for parts in _read_by_minari(name)

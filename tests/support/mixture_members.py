@@ -21,7 +21,6 @@ MEMBER_STEP = 100_000
 
 
 def rows_of(number: int, lengths: Sequence[int]) -> dict[Key, np.ndarray]:
-    """Return the columns of trajectories of some lengths."""
     num_rows = sum(lengths)
     mark = number * MEMBER_STEP + np.arange(num_rows)[:, None]
     done = np.zeros((num_rows, 1), np.bool_)
@@ -47,7 +46,6 @@ def write(
     layout: str = "compact",
     **metadata: Any,
 ) -> Path:
-    """Write columns as a dataset; return its folder."""
     writer = (CompactWriter if layout == "compact" else TedWriter)(folder, "test/member")
     writer.write(dict(rows))
     known = vars(writer.finish({}))

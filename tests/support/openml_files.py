@@ -41,27 +41,22 @@ class OpenML:
 
     @property
     def config(self) -> Config:
-        """A configuration that takes OpenML's hosts from here."""
         hosts = ("https://www.openml.org/", "https://api.openml.org/")
         return load_config(mirrors=[f"{host}={self.origin.url}" for host in hosts])
 
     def page(self, path: str, document: Any) -> None:
-        """Answer an address of the API with a JSON document."""
         self.origin.put(f"{API}/{path}", json.dumps(document).encode())
 
     def no_such(self, path: str, message: str = "No results") -> None:
-        """Answer an address of the API with OpenML's 412."""
         body = json.dumps({"error": {"code": "372", "message": message}}).encode()
         self.origin.always(f"{API}/{path}", Fault(status=412, body=body))
 
     def list(self, filters: str, *entries: Entry) -> None:
-        """Answer a search."""
         self.page(f"list/{filters}", {"data": {"dataset": list(entries)}})
 
     def publish(
         self, data_id: int, arff: bytes, features: Sequence[Entry], **description: Any
     ) -> Entry:
-        """Publish a dataset; return its description."""
         url = f"{SITE}data/v1/download/{data_id}/file.arff"
         stated = {
             "id": str(data_id),
@@ -88,7 +83,6 @@ class OpenML:
         self.list(f"data_name/{name.lower()}/limit/2/data_version/{version}", entry)
 
     def captured(self, data_id: int) -> None:
-        """Publish the answers that were captured for a dataset."""
         (description,) = DATA.glob(f"id_*/api-v1-jd-{data_id}.json.gz")
         folder = description.parent
         served = {"": "jd", "features/": "jdf", "qualities/": "jdq"}
@@ -122,7 +116,6 @@ def feature(index: int, name: str, data_type: str = "numeric", **marks: Any) -> 
 
 
 def header(columns: Mapping[str, str]) -> str:
-    """Return an ARFF header of ``{name: type}``, with the names quoted."""
     lines = [f"@attribute '{name}' {kind}" for name, kind in columns.items()]
     return "\n".join(["% a comment", "@RELATION 'some table'", "", *lines, "", "@DATA", ""])
 
@@ -157,7 +150,6 @@ def anneal() -> tuple[bytes, list[Entry]]:
 
 
 def dexter() -> tuple[bytes, list[Entry]]:
-    """Return a sparse file of 20,001 columns, and its features."""
     data = (DATA / "openml-python" / "minus1" / "dataset.arff.gz").read_bytes()
     arff = gzip.decompress(data)
     names = re.findall(r"^@attribute (\S+)", arff.decode(), re.MULTILINE)

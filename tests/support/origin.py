@@ -55,8 +55,6 @@ class Published:
 
 @dataclass(frozen=True)
 class Request:
-    """One line of the log."""
-
     method: str
     path: str
     headers: Message
@@ -118,20 +116,16 @@ PIECE_BYTES = 1 << 16
 
 
 def redirect(location: str, status: int = 302) -> Fault:
-    """Return an answer that sends the client elsewhere."""
     return Fault(status=status, headers={"Location": location})
 
 
 def closed_port_url() -> str:
-    """Return a URL on which nothing listens."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{listener.getsockname()[1]}/"
 
 
 class Origin:
-    """The server; a context manager."""
-
     def __init__(self, *, tls: bool = False) -> None:
         self.requests: list[Request] = []
         self.sent = 0
@@ -185,15 +179,12 @@ class Origin:
         self._always[f"/{path}"] = fault
 
     def log(self, path: str) -> list[Request]:
-        """Return the requests of one path."""
         return [request for request in self.requests if request.path == f"/{path}"]
 
     def ranges(self, path: str) -> list[str | None]:
-        """Return the Range header of every request of one path."""
         return [request.range for request in self.log(path)]
 
     def next_answer(self, request: Request) -> tuple[Published | None, Fault]:
-        """Log a request; return the file that it asks for and how to answer."""
         with self._lock:
             self.requests.append(request)
             script = self._scripts[request.path]
@@ -268,8 +259,6 @@ def _slowed(file: IO[bytes], pause: float) -> Any:
 
 
 class _Slow:
-    """A file that is written byte by byte, with a pause after each."""
-
     def __init__(self, file: IO[bytes], pause: float) -> None:
         self._file = file
         self._pause = pause

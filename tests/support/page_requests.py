@@ -22,8 +22,6 @@ COOKIE = f"rlds-8000={TOKEN}"
 
 @dataclass(frozen=True)
 class Answer:
-    """What the page answers."""
-
     status: int
     headers: list[tuple[str, str]]
     body: bytes
@@ -33,7 +31,6 @@ class Answer:
         return self.body.decode()
 
     def header(self, name: str) -> str | None:
-        """Return the one header of a name."""
         values = [value for each, value in self.headers if each == name]
         assert len(values) < 2, values
         return values[0] if values else None
@@ -44,7 +41,6 @@ class Answer:
 
 
 def guarded(config: Config) -> Guard:
-    """Return the page of a configuration behind its guard, as ``rlds ui`` has it."""
     return Guard(application(LocalPage.of(config)), {HOST}.__contains__, 8000, TOKEN)
 
 

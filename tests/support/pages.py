@@ -26,5 +26,4 @@ def printed(text: object) -> dict[str, str]:
 
 
 def printed_storage(text: object) -> dict[str, str]:
-    """Return the leaves of a printed storage of a dataset."""
     return dict(re.findall(r"^    ([\w.]+): (\w+ \[[\d, ]+\])", str(text), re.MULTILINE))

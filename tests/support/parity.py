@@ -55,7 +55,6 @@ class Calls:
         return [self._some(sum(counts[:i]), n, width, generator) for i, n in enumerate(counts)]
 
     def write(self, buffer: Any, width: int | None = None) -> list[Any]:
-        """Make the calls, and return what they return."""
         found = []
         for size, rows in zip(self.sizes, self.rows(width), strict=True):
             number = buffer.extend(rows) if size else buffer.add(rows[..., 0])
@@ -99,7 +98,6 @@ def full_rows() -> TensorDict:
 
 
 def kept(buffer: Any) -> TensorDict:
-    """All rows of a buffer, without the marks that TorchRL puts among them."""
     return buffer[:].exclude("index", "priority_weight")
 
 
@@ -121,5 +119,4 @@ def form(batch: Any) -> dict[Any, Any]:
 
 
 def same(one: TensorDict, other: TensorDict) -> bool:
-    """Whether two TensorDicts have the same keys, shapes, dtypes and values."""
     return form(one) == form(other) and bool((one == other).all())

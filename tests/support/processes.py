@@ -11,8 +11,6 @@ import torch
 
 
 class Child:
-    """A process that runs a function."""
-
     def __init__(self, method: str, function: Callable[..., Any], *arguments: Any) -> None:
         context: Any = multiprocessing.get_context(method)
         self.pipe, other = context.Pipe()
@@ -21,13 +19,11 @@ class Child:
         other.close()
 
     def result(self) -> Any:
-        """Return what the function returned, or what it raised."""
         found = self.pipe.recv()
         self.process.join(60)
         return found
 
     def die(self) -> None:
-        """Wait until the process is dead."""
         self.process.join(60)
         assert self.process.exitcode is not None
 

@@ -32,7 +32,6 @@ HOMES = {name: home for table in TABLES.values() for name, home in table.items()
 
 
 def find(name: str) -> Any:
-    """Return the object that a public name stands for."""
     home, _, own_name = HOMES[name].partition(":")
     return getattr(importlib.import_module(f"datasets_cli.{home}"), own_name or name)
 
@@ -57,12 +56,10 @@ def homes(face: ModuleType) -> dict[str, str]:
 
 
 def verbs() -> list[str]:
-    """Return the names of the functions that the command line and the face share."""
     return groups("datasets_cli")["commands, as functions"]
 
 
 def path_of(module: str) -> Path:
-    """Return the file of a module."""
     return Path(str(importlib.import_module(module).__file__))
 
 
@@ -126,7 +123,6 @@ def _table_lines() -> Iterator[str]:
 
 
 def _sentence(documented: Any) -> str:
-    """Return the first paragraph of a docstring, as Markdown in a cell."""
     text = (inspect.getdoc(documented) or "").partition("\n\n")[0]
     return " ".join(text.split()).replace("``", "`").replace("|", "\\|")
 
@@ -136,7 +132,6 @@ def _listed(names: list[str]) -> str:
 
 
 def with_tables(page: str) -> str:
-    """Return the page with its tables written again."""
     begin, end = "<!-- names: written by tests.support.public_names -->", "<!-- end of names -->"
     before, _, rest = page.partition(begin)
     _, _, after = rest.partition(end)

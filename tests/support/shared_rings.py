@@ -23,7 +23,6 @@ def shared_rows(start: int, count: int) -> TensorDict:
 
 
 def torn_rows(batch: TensorDict) -> int:
-    """Return how many rows of a batch have parts of several writes."""
     number = batch["number"].unsqueeze(1)
     return int((batch["wide"] != number).logical_or(batch["last"] != number).any(1).sum())
 
@@ -31,7 +30,6 @@ def torn_rows(batch: TensorDict) -> int:
 def sample_until(
     buffer: Any, until: float, batches: Synchronized[int], torn: Synchronized[int]
 ) -> None:
-    """Sample until a time, and count."""
     torch.set_num_threads(1)
     while time.time() < until:
         found = torn_rows(buffer.sample())

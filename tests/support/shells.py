@@ -43,7 +43,6 @@ SECONDS = 60
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return variables with which a shell finds ``rlds`` and has a home of its own."""
     folder = home / "bin"
     folder.mkdir(parents=True, exist_ok=True)
     command = folder / "rlds"

@@ -18,7 +18,6 @@ DERIVED = "doubled"
 
 
 def double(rows: TensorDict) -> TensorDict:
-    """The function of ``preprocess``."""
     rows["observation"] *= 2
     return rows
 
@@ -33,11 +32,9 @@ class Job:
 
     @property
     def result(self) -> str:
-        """The id of the dataset that it makes."""
         return f"derived/{DERIVED}" if self.kind == "preprocess" else self.id
 
     def run(self, config: Config) -> None:
-        """Do the work in this process."""
         if self.kind == "download":
             datasets_cli.download(self.id, num_workers=0, config=config)
         elif self.kind == "convert":

@@ -129,7 +129,6 @@ def _kinds_inside(made: Made) -> list[str]:
 
 
 def drawn(spec: Any, shape: tuple[int, ...] = ()) -> Any:
-    """Return what a spec draws after the same seed."""
     torch.manual_seed(0)
     return spec.rand(torch.Size(shape))
 
@@ -154,7 +153,6 @@ def _in_rows(spec: Any) -> bool:
 
 
 def same(mine: Any, other: Any) -> bool:
-    """Return whether two values, or TensorDicts of them, are the same."""
     if isinstance(mine, TensorDict):
         keys = set(mine.keys(True, True))
         is_same = keys == set(other.keys(True, True)) and mine.batch_size == other.batch_size
@@ -171,5 +169,4 @@ def alike(mine: Any, other: Any) -> bool:
 
 
 def printed(spec: Any) -> str:
-    """Return how a spec is printed, but for how its bounds are in memory."""
     return re.sub("contiguous=(True|False)|,\\s*data_cls=None", "", repr(spec))

@@ -21,8 +21,6 @@ _CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 @dataclass(frozen=True)
 class Screen:
-    """What a terminal received."""
-
     raw: str
     code: int | None
 
@@ -33,7 +31,6 @@ class Screen:
 
     @property
     def left(self) -> list[str]:
-        """The lines that are there at the end, as a terminal has them."""
         rows: list[str] = [""]
         at = 0
         for part in re.split(r"(\r|\n|\x1b\[[0-9;]*[A-Za-z])", self.raw):
@@ -48,7 +45,6 @@ class Screen:
 def in_terminal(
     *commands: list[str], columns: int, answer: str = "", program: str = _SCRIPT, **environment: str
 ) -> Screen:
-    """Run ``rlds`` commands in one terminal of so many columns, and answer what they ask."""
     descriptor, terminal = os.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     values = {**os.environ, "TERM": "xterm", **environment}

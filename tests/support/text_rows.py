@@ -31,7 +31,6 @@ ODD_TEXTS = [
 
 
 def objects(values: list[str], shape: tuple[int, ...] = ()) -> np.ndarray:
-    """Return values as an object array ``[n, *shape]``."""
     flat = np.empty(len(values), object)
     flat[:] = values
     return flat.reshape(-1, *shape)
@@ -66,7 +65,6 @@ def successors(values: list[str], ends: np.ndarray) -> list[str]:
 def write(
     folder: Path, layout: str, steps: Mapping[Key, np.ndarray], block_rows: int = 1000
 ) -> Path:
-    """Write steps as a dataset, ``block_rows`` at a time, and return its folder."""
     num_steps = len(next(iter(steps.values())))
     blocks = (
         {key: rows[start : start + block_rows] for key, rows in steps.items()}

@@ -64,5 +64,4 @@ def defaults(thing: Any) -> dict[str, Any]:
 
 
 def accepts(function: Callable[..., Any]) -> set[str]:
-    """Return the names of the parameters of ours."""
     return set(inspect.signature(function).parameters)

@@ -20,8 +20,6 @@ with warnings.catch_warnings():
 
 
 class ValueArray:
-    """What a tree has at its leaves."""
-
     empty: Any = 0
     dtype: Any = np.float32
 

@@ -26,7 +26,6 @@ Rows = dict[tuple[str, ...], np.ndarray]
 
 
 def divide(register: int) -> int:
-    """Divide eight bits by the Castagnoli polynomial."""
     for _ in range(8):
         register = register >> 1 ^ (0x82F63B78 if register & 1 else 0)
     return register
@@ -139,7 +138,6 @@ def episodes() -> list[Episode]:
 
 
 def cut(episode: Episode, steps: int) -> Episode:
-    """Return the first steps of an episode."""
     return Episode(
         episode.frames[: steps + 1], episode.actions[:steps], episode.rewards[:steps], False
     )

@@ -46,7 +46,6 @@ def decode(record: bytes) -> Features:
 
 
 def feature(data: bytes) -> Any:
-    """Return a list of bytes, of float32 or of int64."""
     ((kind, (values,)),) = fields(data).items()
     items = fields(values).get(1, [])
     if kind == 1:
@@ -75,7 +74,6 @@ def fields(data: bytes) -> dict[int, list[bytes]]:
 
 
 def varint(data: bytes, place: int) -> tuple[int, int]:
-    """Return a number, and where the next thing begins."""
     number = shift = 0
     while True:
         byte = data[place]

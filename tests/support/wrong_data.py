@@ -180,7 +180,6 @@ def checkpoint(kind: str, number: int) -> str:
 
 
 def array(name: str, values: np.ndarray) -> Spoil:
-    """A gzip file with another array."""
 
     def spoil(place: Path) -> None:
         buffer = io.BytesIO()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socketserver
+import threading
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -23,7 +25,6 @@ from datasets_cli.ui.curves import frame_png
 from tests.support.browser import Browser, axe_source, started_browser
 from tests.support.d4rl_cuts import CUTS
 from tests.support.mixture_members import rows_of, write
-from tests.support.refusing_proxy import RefusingProxy, refusing_proxy
 
 pytestmark = pytest.mark.slow
 
@@ -46,8 +47,7 @@ PAGES = [
 ]
 EXPORTED = ["index.html", "demo/pong/index.html", "demo/pong/0.html", "demo/door-minari/1.html"]
 EXPORTED += [f"{ANT}/index.html", f"{ANT}/1.html?t=210"]
-LOOKS = [(width, scheme) for width in (1440, 360) for scheme in ("light", "dark")]
-looks = pytest.mark.parametrize(("width", "scheme"), LOOKS)
+looks = pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (360, "dark")])
 
 
 @pytest.fixture(scope="session")
@@ -70,11 +70,43 @@ def page(root: Config) -> Iterator[ServedPage]:
         yield page
 
 
+OWN_HOSTS = ("redirector.gvt1.com", "update.googleapis.com")
+"""Hosts that Chromium asks by itself: for its spelling dictionary, and for its newest version."""
+REFUSAL = b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+class RefusingProxy(socketserver.ThreadingTCPServer):
+    """The proxy; ``asked`` has what each request begins with, such as ``GET http://a/b``."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Refusal)
+        self.asked: list[str] = []
+
+    @property
+    def address(self) -> str:
+        """Its host and port."""
+        return f"127.0.0.1:{self.server_address[1]}"
+
+
+class _Refusal(socketserver.StreamRequestHandler):
+    server: RefusingProxy
+
+    def handle(self) -> None:
+        if line := self.rfile.readline(65_536):
+            asked = line.decode("latin-1").rpartition(" ")[0]
+            self.server.asked += [] if any(host in asked for host in OWN_HOSTS) else [asked]
+            self.wfile.write(REFUSAL)
+
+
 @pytest.fixture(scope="session")
 def proxy() -> Iterator[RefusingProxy]:
-    """What is asked for every host but the page's own, the names of this machine among them."""
-    with refusing_proxy() as proxy:
+    """A proxy for every host but the page's own, the names of this machine among them."""
+    with RefusingProxy() as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
         yield proxy
+        proxy.shutdown()
 
 
 @pytest.fixture(scope="session")

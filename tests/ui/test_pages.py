@@ -55,7 +55,6 @@ def printed(capsys: Capture, *arguments: str) -> Any:
 
 
 def rows_of(page: str) -> list[list[str]]:
-    """Return the cells of the rows of all tables of a page."""
     rows = re.findall("<tr[^>]*>(.*?)</tr>", page, re.DOTALL)
     cells = [re.findall("<t[dh][^>]*>(.*?)</t[dh]>", row, re.DOTALL) for row in rows]
     return [[unescape(re.sub("<[^>]*>", "", each)).strip() for each in row] for row in cells]
@@ -325,7 +324,6 @@ def ant(config: Config, root_with_ant: Path) -> str:
 
 
 def keep(config: Config, report: AuditReport) -> None:
-    """Keep another report of the ant's rows."""
     manifest = datasets_cli.dataset_info(ANT, config=config).manifest
     assert manifest is not None
     save_table(CacheRoot(config.root), manifest.content, "audit", report.to_json())

@@ -44,7 +44,6 @@ def folders(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def files_of(folders: list[Path]) -> Files:
-    """Return size and time of change of every file and folder."""
     stats = {path: path.stat() for folder in folders for path in (folder, *folder.rglob("*"))}
     return {path: (each.st_size, each.st_mtime_ns) for path, each in stats.items()}
 

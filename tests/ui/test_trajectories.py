@@ -89,13 +89,6 @@ def test_returns_of_many_rows_are_told_once_statistics_are_kept(
     assert "Not known yet" not in client.get("/d/test/four/trajectories").text
 
 
-def test_nothing_is_written_for_an_answer(client: TestClient, config: Config) -> None:
-    before = {*config.root.rglob("*")}
-    columns(client, "sort=return")
-    client.get("/d/test/four/trajectories")
-    assert {*config.root.rglob("*")} == before
-
-
 @pytest.mark.parametrize("query", ["sort=nothing", "start=-1", "count=ten", "start=1" + "0" * 400])
 def test_what_cannot_be_read_is_refused_in_a_sentence(query: str, client: TestClient) -> None:
     answer = client.get(f"{API}?{query}")

@@ -66,8 +66,6 @@ EVIL = "<script>alert(1)</script> \x1b[2J| [x](javascript:y) `a` ```\n# Not a he
 
 
 class Page(HTMLParser):
-    """The tags and the text of a page."""
-
     def __init__(self, text: str) -> None:
         super().__init__()
         self.tags: list[str] = []

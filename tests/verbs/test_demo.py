@@ -20,7 +20,6 @@ from datasets_cli.catalogue.entries import load_recipe
 from datasets_cli.catalogue.names import resolve
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.core.progress import silent
 from datasets_cli.errors import UnknownDataset
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
@@ -96,15 +95,12 @@ def test_the_demo_says_how_to_use_what_it_keeps(tmp_path: Path, capsys: Capture)
     assert len(output.splitlines()) <= 24  # one screen
 
 
-@pytest.mark.parametrize("layout", ["ted", "compact"])
 @pytest.mark.parametrize(("id", "family"), [*zip(DEMOS, CASES, strict=True)])
 def test_each_has_the_values_that_an_independent_reader_finds(
-    id: str, family: str, layout: str, config: Config
+    id: str, family: str, config: Config
 ) -> None:
     offline = Config(config.root, offline=True)
-    folder = install_dataset(id, offline, InstallOptions(layout=layout)).path
-    if layout == "compact":
-        folder = datasets_cli.convert(id, "ted", config=offline, progress=silent).path
+    folder = install_dataset(id, offline, InstallOptions(layout="ted")).path
     assert_folder(folder, CASES[family].expected())
     assert load_sample(id) == CASES[family].id
 

@@ -138,7 +138,7 @@ def test_two_published_files_have_in_common_what_h5py_reads(tmp_path: Path) -> N
 
 def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
     peaks, config = [], Config(tmp_path)
-    for count in (100_000, 400_000):
+    for count in (50_000, 200_000):
         observation = np.random.default_rng(0).normal(size=(count, 4)).astype(np.float32)
         zero = np.zeros((count, 1), np.float32)
         for id in IDS:

@@ -64,7 +64,6 @@ def folder(config: Config, id: str = MAZE) -> Path:
 
 
 def flip(config: Config, id: str = MAZE) -> None:
-    """Change one bit of the largest file of a dataset."""
     files = (path for path in folder(config, id).rglob("*") if path.name != MANIFEST_FILENAME)
     path = max((path for path in files if path.is_file()), key=lambda path: path.stat().st_size)
     data = bytearray(path.read_bytes())
@@ -87,20 +86,14 @@ def test_a_damaged_dataset_comes_back_with_every_byte(maze: Config, origin: Orig
     assert datasets_cli.prune(config=maze, dry_run=True) == []
 
 
-def test_a_sound_dataset_is_not_touched(maze: Config, origin: Origin) -> None:
-    before = times(maze)
-    [found] = datasets_cli.repair(config=maze)
-    assert found.outcome == "sound" and times(maze) == before
-    assert len(origin.ranges(REMOTE)) == 1
-
-
 def test_only_what_is_bad_among_several_is_made_again(
-    maze: Config, door: str, door_source: str
+    maze: Config, origin: Origin, door: str, door_source: str
 ) -> None:
     flip(maze, door)
     before = times(maze)
     found = {each.id: each.outcome for each in datasets_cli.repair(config=maze)}
     assert found == {MAZE: "sound", door: "repaired"} and times(maze) == before
+    assert len(origin.ranges(REMOTE)) == 1
     assert verify(door, maze).unverified != []
 
 

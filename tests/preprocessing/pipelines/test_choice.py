@@ -118,14 +118,9 @@ def test_a_dry_run_shows_how_much_is_kept_and_writes_nothing(door: str, capsys: 
     [
         (["--where", "return >"], "Condition 'return >' cannot be read"),
         (["--where", "returns > 3"], "have no column 'returns'. Expected one of number, start"),
-        (["--where", "returns > 3"], "max(action) in a condition"),
         (["--where", "length > 1000"], "matches none of the 5 trajectories of d4rl/door-human"),
-        (["--n-step", "0", "--gamma", "1"], "--n-step is 0; expected 1 or more"),
         (["--max-trajectories", "0"], "--max-trajectories is 0; expected 1 or more"),
-        (["--fn", "m:f", "--cast", "float32"], "--fn and --cast exclude each other"),
-        (["--cast", "float33"], "--cast is 'float33'; expected TYPE or KEY=TYPE"),
         (["--select", "observatoin"], "Did you mean observation"),
-        ([], "needs --fn MODULE:FUNCTION, or a transform such as --cast float32"),
     ],
 )
 def test_a_wrong_call_is_refused_and_leaves_nothing(
