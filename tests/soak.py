@@ -24,14 +24,15 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
+from tensordict import TensorDict
+
 import datasets_cli
-from datasets_cli.config import load_config
+from datasets_cli.config import Config, load_config
 from datasets_cli.errors import RldsError
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
 from tests.support.d4rl_files import save, steps
 from tests.support.origin import Fault, Origin
-from tests.support.soak_jobs import Job, child
 
 SMALL, LARGE = "soak/maze2d-open-v0", "soak/maze2d-open-dense-v0"
 ROWS = {SMALL: 1_000, LARGE: 1_000_000}  # 0.3 MB and 294 MB
@@ -70,6 +71,51 @@ FAULTS: tuple[Callable[[random.Random], Fault], ...] = (
 )
 
 
+DERIVED = "doubled"
+
+
+def double(rows: TensorDict) -> TensorDict:
+    rows["observation"] *= 2
+    return rows
+
+
+@dataclass(frozen=True)
+class Job:
+    """One piece of work that is killed until it is left alone."""
+
+    kind: str
+    id: str
+    layout: str = "ted"
+
+    @property
+    def result(self) -> str:
+        return f"derived/{DERIVED}" if self.kind == "preprocess" else self.id
+
+    def run(self, config: Config) -> None:
+        if self.kind == "download":
+            datasets_cli.download(self.id, num_workers=0, config=config)
+        elif self.kind == "convert":
+            datasets_cli.convert(self.id, self.layout, config=config)
+        else:
+            datasets_cli.preprocess(self.id, double, DERIVED, chunksize=500, config=config)
+
+
+def child(job: Job, root: Path) -> None:
+    """Run a job as the command line does: signals end it in order."""
+    os.setpgrp()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupted)
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for the life of the process
+    try:
+        job.run(load_config(root=root))
+    except (RldsError, KeyboardInterrupt):
+        sys.exit(1)
+
+
+def _interrupted(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
 @dataclass
 class Tally:
     """What happened so far."""
@@ -91,9 +137,7 @@ class Soak:
         self.dice = random.Random(seed)
         self.origin, self.tally = origin, Tally()
         self.context = get_context("forkserver")
-        self.context.set_forkserver_preload(
-            ["tests.support.soak_jobs", "datasets_cli.install.installation"]
-        )
+        self.context.set_forkserver_preload(["tests.soak", "datasets_cli.install.installation"])
         os.environ |= {"XDG_CONFIG_HOME": str(folder), "RLDS_RECIPES": str(folder / "recipes")}
         self.sizes = self._publish(folder)
         self.config = load_config(root=folder / "root")

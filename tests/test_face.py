@@ -31,7 +31,6 @@ from datasets_cli.replay.mixing.mixture import MixtureOptions
 from datasets_cli.torchrl.slice_samplers import SliceArguments
 from tests.conftest import DOOR
 from tests.support import public_names
-from tests.support.interpreters import preloaded
 from tests.support.paths import PROJECT, parsed
 from tests.support.refusals import check_refused
 
@@ -371,58 +370,7 @@ def test_progress_is_drawn_on_a_terminal_alone(
     assert "transitions written" in capsys.readouterr().err
 
 
-# Options of a family
-
-TOY = """
-import numpy as np
-from datasets_cli.recipe import Block, CatalogueEntry, Option, Recipe, Resource
-
-def datasets(web):
-    return [CatalogueEntry("steps"), CatalogueEntry("steps~half-yes")]
-
-def resources(name, web):
-    return [Resource(("http://127.0.0.1:9/steps",), "steps.txt")]
-
-def blocks(source):
-    number = 5 if source.name.endswith("~half-yes") else 10
-    ends = np.arange(number) == number - 1
-    yield Block({("observation",): np.arange(number), ("action",): np.arange(number),
-                 ("next", "observation"): np.arange(number) + 1,
-                 ("next", "reward"): np.ones(number), ("next", "terminated"): ends,
-                 ("next", "truncated"): ends & False})
-
-def variant(name, options):
-    return f"{name}~half-{options['half']}" if options else name
-
-RECIPE = Recipe(
-    family="toy", version=1, title="Toy", licence="none", citation="none", homepage="none",
-    datasets=datasets, resources=resources, blocks=blocks, variant=variant,
-    options=(Option("half", "yes", "only the first half"),),
-)
-"""
-
-
-def test_options_of_any_family_are_shown_and_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "toy.py").write_text(TOY)
-    (tmp_path / "files").mkdir()
-    (tmp_path / "files" / "steps.txt").write_text("ten steps")
-    monkeypatch.setenv("RLDS_RECIPES", str(tmp_path))
-
-    def rlds(*arguments: str) -> str:
-        done = preloaded("-m", "datasets_cli", *arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    assert "option             -o half=yes: only the first half\n" in rlds("info", "toy/steps")
-    document = json.loads(rlds("info", "toy/steps", "--json"))
-    assert document["options"] == [{"name": "half", "value": "yes", "help": "only the first half"}]
-    source = ["--source", str(tmp_path / "files"), "--no-verify", "--json"]
-    (whole,) = json.loads(rlds("download", "toy/steps", *source))["datasets"]
-    (half,) = json.loads(rlds("download", "toy/steps", "-o", "half=yes", *source))["datasets"]
-    assert (whole["id"], whole["num_transitions"]) == ("toy/steps", 10)
-    assert (half["id"], half["num_transitions"]) == ("toy/steps~half-yes", 5)
+# Short forms
 
 
 def test_short_forms_mean_the_same_as_options(capsys: Capture) -> None:

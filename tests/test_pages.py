@@ -1,12 +1,15 @@
-"""What the pages show is so: their Python runs, and commands print what stands below them."""
+"""What the pages show is so: Python runs, commands print it, and real files have it."""
 
 from __future__ import annotations
 
 import re
+import runpy
 import shutil
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -17,6 +20,8 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.recipes.atari_dqn.catalogue import TRAPS as ATARI_TRAPS
+from datasets_cli.recipes.d4rl.traps import TRAPS
 from tests.support import executed, maze_files
 from tests.support.executed import STAND_INS, Run
 from tests.support.paths import DEMO_DATA, PROJECT, TEST_DATA
@@ -232,3 +237,47 @@ def test_few_blocks_are_not_run_and_each_says_why() -> None:
     for block in left_out:
         print(f"{block.page}:{block.line}: {block.reason}")
     assert len(left_out) <= AT_MOST_NOT_RUN
+
+
+CUTS = TEST_DATA / "d4rl" / "cuts"
+FAMILIES = PROJECT / "docs" / "families"
+
+
+@pytest.mark.parametrize(
+    ("name", "timeouts", "jumps"),
+    [("antmaze-large-play-v0", [998, 1997], [1000]), ("antmaze-umaze-v0", [700, 1401], [700])],
+)
+def test_timeouts_of_antmaze_are_in_the_rows_that_the_page_names(
+    name: str, timeouts: list[int], jumps: list[int]
+) -> None:
+    with h5py.File(CUTS / f"{name}.hdf5") as file:
+        steps = np.linalg.norm(np.diff(file["observations"][:, :2], axis=0), axis=1)
+        assert np.flatnonzero(file["timeouts"]).tolist() == timeouts
+    assert np.flatnonzero(steps > 1).tolist() == jumps
+    page = (FAMILIES / "d4rl.md").read_text(encoding="utf-8")
+    section = page.partition("## Timeouts of antmaze")[2].partition("\n## ")[0]
+    assert f"`{name}`" in section and all(str(row) in section for row in [*timeouts, *jumps])
+
+
+def test_terminals_of_antmaze_come_in_the_run_that_the_page_names() -> None:
+    with h5py.File(CUTS / "antmaze-medium-diverse-v0.hdf5") as file:
+        assert np.flatnonzero(file["terminals"]).tolist() == [64, 65, 66]
+
+
+def test_the_pages_have_every_trap_and_its_source() -> None:
+    page = (FAMILIES / "d4rl.md").read_text(encoding="utf-8")
+    issues = set(re.findall(r"issue \d+", " ".join(trap.text for trap in TRAPS)))
+    assert len(issues) > 8 and {issue for issue in issues if issue not in page} == set()
+    atari = (FAMILIES / "atari_dqn.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in atari for name in ATARI_TRAPS)
+
+
+def test_the_drawings_of_concepts_are_what_their_script_draws_with_text_to_select() -> None:
+    page = (PROJECT / "docs" / "concepts.md").read_text(encoding="utf-8")
+    for name, draw in runpy.run_path(str(PROJECT / "scripts" / "drawings"))["DRAWINGS"].items():
+        kept = Path(PROJECT / "docs" / f"{name}.svg").read_text(encoding="utf-8")
+        assert kept == str(draw()) and f"]({name}.svg)" in page, "run scripts/drawings"
+        assert len(kept) <= 30_000 and "@media (prefers-color-scheme: dark)" in kept
+        tags = [element.tag.partition("}")[2] for element in ElementTree.fromstring(kept).iter()]
+        assert tags.count("text") > 15 and {"title", "desc"} < set(tags)
+        assert "image" not in tags and "script" not in tags

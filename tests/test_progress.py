@@ -1,4 +1,4 @@
-"""Progress: of a user's own, in lines for programs, and as a bar."""
+"""Progress: of a user's own, in lines for programs, and as a bar; see also cli/test_screens."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import functools
 import json
 import re
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,11 @@ import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.core.progress import File, Note, Rows
-from datasets_cli.core.progress_display import JsonLines, PlainLines
+from datasets_cli.core.progress_display import Bars, Files, JsonLines, PlainLines
 from tests.support.d4rl_files import save, steps
 from tests.support.events import Events
 from tests.support.origin import Origin
+from tests.support.terminals import in_terminal
 
 IDS = {"d4rl/maze2d-open-v0": "open", "d4rl/maze2d-umaze-v0": "umaze"}
 Capture = pytest.CaptureFixture[str]
@@ -164,3 +167,189 @@ def test_programs_read_of_an_interrupt_as_json(
     assert main(["--json", "list"]) == 143
     note = json.loads(capsys.readouterr().err)
     assert note["event"] == "note" and note["text"].startswith("Interrupted.")
+
+
+MB = 1_000_000
+
+
+ID = "d4rl/x"
+
+
+def expect(bars: Bars, **sizes: int | None) -> None:
+    for name, size in sizes.items():
+        bars(File(ID, name, None, size))
+
+
+class Clock:
+    """The time that a bar sees."""
+
+    now = 0.0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("tqdm.std.time", lambda: clock.now)
+    monkeypatch.setenv("COLUMNS", "120")
+    return clock
+
+
+@pytest.fixture
+def drawn(capsys: Capture) -> Callable[[], list[str]]:
+    """Every line that was drawn since the last call."""
+    return lambda: [line for line in re.split(r"[\r\n]+", capsys.readouterr().err) if line.strip()]
+
+
+@pytest.mark.parametrize("columns", [20, 40, 60, 80, 120])
+def test_the_bar_has_all_files_and_fits(
+    columns: int,
+    clock: Clock,
+    drawn: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with Bars() as bars:
+        expect(bars, a=MB, b=3 * MB)
+        bars(File(ID, "a", 0, MB))
+        for clock.now, name, done, total in [(1.0, "a", MB, MB), (1.1, "b", 0, 3 * MB)]:
+            bars(File(ID, name, done, total))
+        clock.now = 2.0
+        bars(File(ID, "b", MB, 3 * MB))
+        last = drawn()[-1]
+        assert len(last) < columns
+    for words in (" 50%", "2.00M/4.00M", "[00:02<00:02", "1.00MB/s", "file 2 of 2, b"):
+        assert words in last or (columns < 80 and words != " 50%")
+    assert columns < 40 or "2.00M/4.00M" in last
+
+
+def test_several_datasets_share_one_bar(clock: Clock, drawn: Callable[[], list[str]]) -> None:
+    with Bars() as bars:
+        for id, size in {"d4rl/a": MB, "d4rl/b": 2 * MB, "d4rl/c": MB}.items():
+            bars(File(id, "", None, size))
+        for done in (None, MB):
+            bars(File("d4rl/a", "a.hdf5", done, MB))
+        first = drawn()[-1]
+        for id in ("d4rl/a", "d4rl/b"):  # b could not be installed: its bytes no longer count
+            bars(File(id, "", None, 0))
+        for name, done in (("1.hdf5", None), ("2.hdf5", None), ("1.hdf5", MB // 2)):
+            bars(File("d4rl/c", name, done, MB // 2))
+        second = drawn()[-1]
+    assert " 25%" in first and "1.00M/4.00M" in first and "d4rl/a a.hdf5" in first
+    assert " 75%" in second and "1.50M/2.00M" in second and "file 3 of 3" in second
+
+
+def test_bars_of_datasets_at_a_time_have_all_bytes_and_all_rows(
+    clock: Clock, drawn: Callable[[], list[str]]
+) -> None:
+    with Bars() as bars:
+        for name in ("", "file"):
+            for id, size in {"a": 10, "b": 20}.items():
+                bars(File(id, name, None, size))
+        bars(File("a", "file", 10, 10))
+        clock.now = 1.0
+        bars(Rows("a", 500))
+        bars(File("b", "file", 20, 20))
+        bars(Rows("b", 250))
+        clock.now = 2.0
+        bars(Rows("b", 1_250))
+    lines = drawn()
+    (beside,) = [line for line in lines if "500 transitions written" in line]
+    assert "10.0/30.0" in beside
+    assert "transitions written: 1.75k [00:01, 1.00k/s]" in lines[-1]
+
+
+def test_of_a_dataset_that_ends_only_the_bytes_on_the_disk_count() -> None:
+    files = Files()
+    for id, name in [("a", ""), ("b", ""), ("a", "begun"), ("a", "waits")]:
+        files.expect(File(id, name, None, 3_000))
+    files.advance(File("a", "begun", 1_000, 3_000))
+    files.expect(File("a", "", None, 0))
+    assert files.sizes == {("a", "begun"): 1_000, ("b", ""): 3_000}
+    assert not files.are_unfinished
+
+
+def test_complete_rows_do_not_count_with_those_of_the_next_dataset(
+    clock: Clock, drawn: Callable[[], list[str]]
+) -> None:
+    with Bars("transitions compared") as bars:
+        for clock.now, (id, done, total) in enumerate(
+            [("a", 0, 100), ("a", 100, 100), ("b", 0, 40), ("b", 10, 40)]
+        ):
+            bars(Rows(id, done, total))
+        last = drawn()[-1]
+    assert "transitions compared:  25%" in last and "10.0/40.0" in last
+
+
+def test_what_an_earlier_run_fetched_has_no_speed(
+    clock: Clock, drawn: Callable[[], list[str]]
+) -> None:
+    with Bars() as bars:
+        expect(bars, a=MB, b=MB, c=MB)
+        bars(File(ID, "a", MB, MB))
+        bars(File(ID, "b", MB // 2, MB))
+        for clock.now, done in [(0.0, 0), (1.0, 100_000)]:
+            bars(File(ID, "c", done, MB))
+        last = drawn()[-1]
+    assert "1.60M/3.00M" in last and "100kB/s" in last and "<00:14" in last
+
+
+def test_a_file_of_unknown_size_gives_bytes_without_a_share(
+    clock: Clock, drawn: Callable[[], list[str]]
+) -> None:
+    with Bars() as bars:
+        expect(bars, a=None, b=10)
+        bars(File(ID, "a", 70_000, None))
+        clock.now = 1.0
+        bars(File(ID, "a", 90_000, None))
+        assert drawn()[-1].strip() == "90.0kB [00:01, 20.0kB/s, file 1 of 2, a]"
+
+
+def test_the_bar_has_rows_speed_and_remaining_time(
+    clock: Clock, drawn: Callable[[], list[str]]
+) -> None:
+    with Bars() as bars:
+        bars(Rows("derived/out", 2_000, 10_000))
+        clock.now = 2.0
+        bars(Rows("derived/out", 6_000, 10_000))
+        last = drawn()[-1]
+    assert "transitions written:  60%" in last and "6.00k/10.0k [00:02<00:02, 2.00k/s]" in last
+
+
+SCRIPT = """
+import multiprocessing, os, sys, threading
+from datasets_cli.core.progress import File, Note, Rows
+from datasets_cli.core.progress_display import displayed
+sys.stderr.reconfigure(encoding=os.environ.get("ENCODING"), errors="backslashreplace")
+with displayed(None) as progress:
+    progress(File("demo/a", "file", 50, 100))
+    progress(File("demo/a", "file", 100, 100))
+    progress(Note("a note"))
+    progress(Rows("demo/a", 5))
+print(threading.active_count(), multiprocessing.get_start_method(allow_none=True))
+"""
+
+LINES = [
+    "demo/a: fetching file (100 B, 50 B of it here)",
+    "demo/a: fetched file (100 B) in 0.0 s",
+    "a note",
+]
+
+
+@pytest.mark.parametrize("terminal", ["xterm", "dumb"])
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_what_is_drawn_is_what_the_terminal_can_show(terminal: str, encoding: str) -> None:
+    screen = in_terminal(program=SCRIPT, columns=80, TERM=terminal, ENCODING=encoding)
+    if terminal == "dumb":
+        assert screen.left == [*LINES, "1 None"], screen.raw
+        assert "%" not in screen.raw and "\x1b" not in screen.raw
+    else:
+        assert screen.left == ["a note", "1 None"], screen.raw
+        assert "\\u" not in screen.raw
+        assert ("#####" if encoding == "ascii" else "\u2588" * 5) in screen.raw
+
+
+def test_without_a_terminal_there_are_lines_and_no_bar() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr.splitlines()) == ("1 None\n", LINES)
