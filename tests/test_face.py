@@ -288,16 +288,6 @@ def test_json_of_the_demo(capsys: Capture) -> None:
     assert found == stops
 
 
-def test_open_dataset_gives_the_rows(door: str) -> None:
-    rows = datasets_cli.open_dataset(door)
-    assert len(rows) == 1495
-    assert rows.run(0, 2)["observation"].shape == (2, 39)
-    buffer = datasets_cli.ReplayBuffer(storage=rows, batch_size=4)
-    assert buffer.sample()["action"].shape == (4, 28)
-    with pytest.raises(errors.DatasetNotInstalled):
-        datasets_cli.open_dataset("hopper-medium-v2")
-
-
 def test_a_folder_is_taken_for_its_path(door: str) -> None:
     folder = datasets_cli.dataset_path(door)
     assert Path(folder) == folder.path and f"{folder}" == str(folder.path)

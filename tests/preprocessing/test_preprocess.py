@@ -41,16 +41,6 @@ def files_of(storage: Any) -> dict[str, Any]:
     return dict(storage.dataset.manifest.files)
 
 
-def test_every_value_is_the_functions_of_its_row(replay: ExperienceReplay, tmp_path: Path) -> None:
-    def squares(batch: TensorDict) -> TensorDict:
-        return TensorDict({"squared": batch["action"] ** 2}, batch.batch_size)
-
-    storage = replay.preprocess(squares, dest=tmp_path / "out", num_workers=0)
-    assert torch.equal(storage.column(("squared",)), replay["action"] ** 2)
-    assert torch.equal(storage.offsets, replay.storage.offsets)
-    assert storage.dataset.keys == (("squared",),)
-
-
 def test_a_run_in_this_process_reads_one_manifest(
     door: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,15 +89,6 @@ def test_the_result_is_a_read_only_storage_for_a_replay_buffer(
     buffer.sample()["noise"].zero_()
     check_digests(tmp_path / "out", storage.dataset.manifest)
     assert storage.dataset.manifest.parent["id"] == replay.dataset_id  # type: ignore[index]
-
-
-def test_the_first_frames_alone_keep_their_trajectories(
-    replay: ExperienceReplay, tmp_path: Path
-) -> None:
-    storage = replay.preprocess(noisy, dest=tmp_path / "out", num_workers=0, num_frames=400)
-    assert len(storage) == 400
-    expected = [offset for offset in replay.storage.offsets.tolist() if offset < 400]
-    assert storage.offsets.tolist() == [*expected, 400]
 
 
 WRONG = {

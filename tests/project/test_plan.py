@@ -223,18 +223,6 @@ def test_two_inputs_that_give_one_out_are_refused(
         plan_preprocess()
 
 
-def test_what_the_text_does_not_tell_is_unknown_until_run(
-    installed: list[str], module: str, here: Path, capsys: Capture
-) -> None:
-    (here / f"{module}.py").write_text("made = lambda batch: batch.select('action')\n")
-    write_steps(here, step(module, "demo/iris", "x", "made"))
-    assert states(capsys) == {"x": "due"}, "there is nothing"
-    assert prepare() == 0
-    assert states(capsys) == {"x": "unknown"}
-    assert prepare() == 0
-    assert "derived/x is up to date" in capsys.readouterr().err
-
-
 def test_a_call_takes_several_ids_and_its_result_is_not_replaced(
     installed: list[str], module: str, here: Path, capsys: Capture
 ) -> None:

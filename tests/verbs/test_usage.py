@@ -346,12 +346,6 @@ def test_files_of_others_in_a_folder_that_is_taken_for_the_root_stay(
     assert set(root.path.rglob("*")) == before
 
 
-def test_a_clean_root_has_nothing_to_prune(config: Config, door: str) -> None:
-    before = set(config.root.rglob("*"))
-    assert outcomes(config, older_than_days=0, raw=True) == {}
-    assert set(config.root.rglob("*")) == before
-
-
 def test_a_negative_age_is_refused(config: Config) -> None:
     with refused(UsageError, argument="older_than_days", found=-1):
         datasets_cli.prune(older_than_days=-1, config=config)
