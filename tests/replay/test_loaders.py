@@ -48,7 +48,7 @@ def epoch(sampler: DistributedSampler, num_rows: int, batch: int = 3) -> list[in
             return drawn
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     num_rows=st.integers(1, 40),
     ranks=st.integers(1, 6),

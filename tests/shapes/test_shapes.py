@@ -12,7 +12,7 @@ from tests.shapes.homes import ADDRESSES, made_home
 from tests.shapes.table import cells, read
 from tests.shapes.variants import NAMES, Swap, run_all
 
-ALWAYS = {"dqn", "dt", "iql_offline", "sac"}
+ALWAYS = {"dqn", "iql_offline"}
 
 
 def changed(part: str) -> str:

@@ -28,7 +28,7 @@ from datasets_cli import (
     Unbounded,
     UsageError,
 )
-from datasets_cli.errors import NotWritable, UnknownKey, Unsupported, WrongRows, WrongSize
+from datasets_cli.errors import UnknownKey, Unsupported, WrongRows, WrongSize
 from datasets_cli.specs import TensorSpec
 from datasets_cli.torchrl import BoundedTensorSpec
 from tests.support.refusals import refused
@@ -466,13 +466,6 @@ def test_numbers_and_vectors_convert_to_each_other(made: Made, shape: tuple[int,
         mine.to_categorical(torch.full_like(value, 9).long(), safe=True)
 
 
-def test_a_mask_goes_with_the_categories() -> None:
-    mask = torch.tensor([True, False, True])
-    vectors = Categorical(3, mask=mask).to_one_hot_spec()
-    assert isinstance(vectors, OneHot) and vectors.mask is not None
-    assert vectors.mask.tolist() == vectors.to_categorical_spec().mask.tolist() == mask.tolist()  # type: ignore[union-attr]
-
-
 @pytest.mark.parametrize(("kind", "shape"), [("MultiOneHot", (2, 7)), ("MultiCategorical", (2, 2))])
 def test_masks_of_several_items_have_the_shape_that_torchrl_has(kind: str, shape: Any) -> None:
     mask = torch.ones(2, 7, dtype=torch.bool)
@@ -555,15 +548,6 @@ def test_a_locked_composite_is_not_changed(
     done = [outcome(change, spec) for spec in (mine, other)]
     assert done[0] == done[1] or (done[0] is mine and done[1] is other)
     assert [*mine.keys(True)] == [*other.keys(True)] and mine.is_locked is other.is_locked
-
-
-def test_a_locked_composite_does_not_change() -> None:
-    spec = Composite(a=OneHot(2)).lock_()
-    for change in (lambda: spec.pop("a"), lambda: spec.__delitem__("a")):
-        with pytest.raises(NotWritable):
-            change()
-    del spec.unlock_()["a"]
-    assert spec.is_empty()
 
 
 def test_devices_are_cleared() -> None:

@@ -32,9 +32,7 @@ from datasets_cli.errors import (
     ImmutableError,
     OutOfRange,
     UnknownKey,
-    UsageError,
     WrongRows,
-    WrongSize,
 )
 from datasets_cli.replay import MultiStepTransform
 from datasets_cli.replay.loaders import whole_batch
@@ -117,19 +115,6 @@ def test_ends_of_slices_are_done_and_begin_anew_in_every_shape_of_flag() -> None
     assert batch["next", "cut"].flatten().tolist() == ([False] * 4 + [True]) * 2
     assert batch["next", "done"].shape == (10,) and batch["next", "done"].view(2, 5)[:, -1].all()
     assert batch["is_init"].flatten().tolist() == ([True] + [False] * 4) * 2
-
-
-@pytest.mark.parametrize("span", [True, 2, (False, True), (1, 0)])
-def test_a_slice_that_overhangs_has_at_least_one_row(span: Any) -> None:
-    rows = TensorDict({"episode": torch.tensor([0, 0, 1, 1, 1, 1, 1, 1])}, [8])
-    sampler = SliceSampler(slice_len=3, strict_length=False, span=span)
-    made = buffer(sampler=sampler, batch_size=3, seed=0)
-    made.extend(rows)
-    sizes = {len(made.sample()) for _ in range(200)}
-    assert sizes <= {1, 2, 3} and 3 in sizes
-    with refused(WrongSize, argument="span"):
-        made.set_sampler(SliceSampler(slice_len=3, span=3))
-        made.sample()
 
 
 def test_one_row_is_a_row_whatever_rows_are() -> None:
@@ -262,23 +247,6 @@ def test_no_writer_writes_into_a_dataset(door: str) -> None:
         replay.extend(replay[:3])
     with refused(ImmutableError):
         replay.empty()
-
-
-@pytest.mark.parametrize(
-    ("make", "argument"),
-    [
-        (lambda: ReplayBuffer(storage=1000), "storage"),
-        (lambda: buffer(prefetch=-1, batch_size=2), "prefetch"),
-        (lambda: SliceSampler(slice_len=2, span="x"), "span"),
-        (
-            lambda: PrioritizedSliceSampler(9, 1.0, 1.0, slice_len=2, pad_output=True),
-            "pad_output",
-        ),
-    ],
-)
-def test_a_wrong_argument_is_named(make: Any, argument: str) -> None:
-    with refused(UsageError, argument=argument):
-        make()
 
 
 def test_a_buffer_shows_its_parts_as_torchrls_page_prints_them() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import resource
 import warnings
 from pathlib import Path
@@ -53,8 +52,9 @@ with warnings.catch_warnings():
     from torchrl.data import replay_buffers as peer
 
 
-@pytest.mark.parametrize("written", [6, 10, 14])
-@pytest.mark.parametrize("kind", [LazyTensorStorage, LazyMemmapStorage])
+@pytest.mark.parametrize(
+    ("kind", "written"), [(LazyTensorStorage, 10), (LazyTensorStorage, 14), (LazyMemmapStorage, 6)]
+)
 def test_a_buffer_comes_back_with_its_rows_and_continues(
     tmp_path: Path, kind: Any, written: int
 ) -> None:
@@ -74,17 +74,6 @@ def test_only_the_rows_there_are_are_written(tmp_path: Path) -> None:
     buffer.extend(steps(7))
     buffer.dumps(tmp_path)
     assert (tmp_path / "buffer.pt").stat().st_size < 20_000
-
-
-def test_ranks_come_back(tmp_path: Path) -> None:
-    first, other = (
-        ReplayBuffer(storage=LazyTensorStorage(3), writer=TensorDictMaxValueWriter("number"))
-        for _ in range(2)
-    )
-    first.extend(steps(5))
-    first.dumps(tmp_path)
-    other.loads(tmp_path)
-    assert torch.equal(other.extend(steps(3, 3)), first.extend(steps(3, 3)))
 
 
 def test_a_full_disk_is_named_and_the_older_dump_stays(tmp_path: Path) -> None:
@@ -183,23 +172,6 @@ def test_priorities_follow_a_ring_into_a_larger_storage(tmp_path: Path) -> None:
     )
 
 
-def test_batches_drawn_ahead_are_drawn_again(tmp_path: Path) -> None:
-    first, other = (
-        TensorDictReplayBuffer(
-            storage=LazyTensorStorage(20),
-            sampler=SamplerWithoutReplacement(shuffle=False),
-            batch_size=2,
-            prefetch=3,
-        )
-        for _ in range(2)
-    )
-    first.extend(steps(20))
-    assert first.sample()["index"].tolist() == [0, 1]
-    first.dumps(tmp_path)
-    other.loads(tmp_path)
-    assert other.sample()["index"].tolist() == [2, 3]
-
-
 def test_rows_with_a_shape_of_their_own_come_back(tmp_path: Path) -> None:
     first, other = (ReplayBuffer(storage=LazyTensorStorage(10)) for _ in range(2))
     first.extend(steps(20).reshape(4, 5))
@@ -275,8 +247,10 @@ def opened(door: str, sampler: str = "random", **arguments: Any) -> ExperienceRe
     return ExperienceReplay(door, 12, sampler=SAMPLERS[sampler](), download=False, **arguments)
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("prefetch", [None, 2])
+@pytest.mark.parametrize(
+    ("sampler", "prefetch"),
+    [*((name, None) for name in SAMPLERS), ("epoch", 2), ("slices by priority", 2)],
+)
 def test_a_dump_has_no_rows_and_its_draws_continue(
     tmp_path: Path, door: str, sampler: str, prefetch: int | None
 ) -> None:
@@ -297,7 +271,7 @@ def test_a_dump_has_no_rows_and_its_draws_continue(
         assert torch.equal(first.sample()["index"], other.sample()["index"])
 
 
-@pytest.mark.parametrize(("dumped", "own"), [*itertools.pairwise([*SAMPLERS, "random"])])
+@pytest.mark.parametrize(("dumped", "own"), [("epoch", "slices"), ("priorities", "blocks")])
 def test_a_dump_is_refused_by_another_kind_of_sampler(
     tmp_path: Path, door: str, dumped: str, own: str
 ) -> None:

@@ -30,11 +30,9 @@ from datasets_cli import (
     LazyMemmapStorage,
     LazyTensorStorage,
     ListStorage,
-    OfflineToOnline,
     PrioritizedSampler,
     RandomSampler,
     ReplayBuffer,
-    ReplayBufferEnsemble,
     SamplerWithoutReplacement,
     TensorDictMaxValueWriter,
     TensorDictReplayBuffer,
@@ -442,8 +440,9 @@ CALLS = {"open", "os.rename", "os.remove", "os.mkdir"}
 """Python says when it makes one of these; a write is one of C's, and has a test of its own."""
 
 
-def member(count: int, is_new: bool) -> ReplayBuffer:
+def buffer_of(is_new: bool) -> ReplayBuffer:
     """Return a buffer whose dump has other parts, and other rows, by age."""
+    count = 3 + is_new
     sampler: Any = RandomSampler() if is_new else PrioritizedSampler(8, 0.7, 0.5)
     generator = {} if is_new else {"generator": torch.Generator()}
     buffer = ReplayBuffer(storage=LazyTensorStorage(8), sampler=sampler, **generator)
@@ -451,44 +450,6 @@ def member(count: int, is_new: bool) -> ReplayBuffer:
     nested = TensorDict({"number": numbers}, [count])
     buffer.extend(TensorDict({"number": numbers, "next": nested}, [count]))
     return buffer
-
-
-def buffer_of(is_new: bool) -> ReplayBuffer:
-    return member(3 + is_new, is_new)
-
-
-def ensemble_of(is_new: bool) -> ReplayBufferEnsemble:
-    generator = None if is_new else torch.Generator()
-    members = [member(3 + is_new, is_new) for _ in range(2)]
-    return ReplayBufferEnsemble(*members, generator=generator)
-
-
-def pair_of(is_new: bool) -> OfflineToOnline:
-    def one(count: int) -> TensorDictReplayBuffer:
-        buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(8))
-        buffer.extend(TensorDict({"number": torch.arange(count) + 100 * is_new}, [count]))
-        return buffer
-
-    return OfflineToOnline(one(3 + is_new), one(2), batch_size=2)
-
-
-def kept(buffer: Any) -> str:
-    """Return the rows of a buffer, or of each of several, and where the next one goes."""
-    members = [buffer]
-    if isinstance(buffer, ReplayBufferEnsemble):
-        members = list(buffer.buffers)
-    if isinstance(buffer, OfflineToOnline):
-        members = [buffer.offline, buffer.online]
-    return repr([(member[:].to_dict(), member.writer.state_dict()) for member in members])
-
-
-def read(make: Callable[[bool], Any], folder: Path) -> str:
-    for is_new in (True, False):
-        found = make(is_new)
-        with suppress(WrongState):  # each is refused by the other's sampler
-            found.loads(folder)
-            return kept(found)
-    raise AssertionError(folder)
 
 
 def ends_by(signals: set[int], function: Callable[[], object], arm: Callable[[], object]) -> bool:
@@ -524,6 +485,20 @@ def kill_at(point: int) -> Callable[[], None]:
     return arm
 
 
+def kept(buffer: ReplayBuffer) -> str:
+    """Return the rows of a buffer, and where the next one goes."""
+    return repr((buffer[:].to_dict(), buffer.writer.state_dict()))
+
+
+def read(folder: Path) -> str:
+    for is_new in (True, False):
+        found = buffer_of(is_new)
+        with suppress(WrongState):  # each is refused by the other's sampler
+            found.loads(folder)
+            return kept(found)
+    raise AssertionError(folder)
+
+
 def points(function: Callable[[], object]) -> Iterator[int]:
     """Yield each system call after a process was killed there, until there is none left."""
     point = 0
@@ -533,23 +508,21 @@ def points(function: Callable[[], object]) -> Iterator[int]:
     assert point > 4
 
 
-@pytest.mark.parametrize("make", [buffer_of, ensemble_of, pair_of])
-def test_at_every_call_the_old_or_the_new_dump_is_whole(
-    make: Callable[[bool], Any], tmp_path: Path
-) -> None:
-    old, new = make(False), make(True)
+def test_at_every_call_the_old_or_the_new_dump_is_whole(tmp_path: Path) -> None:
+    """Of every buffer: the states of several are in one file, too."""
+    old, new = buffer_of(False), buffer_of(True)
     results = [kept(old), kept(new)]
     assert results[0] != results[1]
     old.dumps(tmp_path)
     (tmp_path / "notes.txt").write_text("the user's")
     found = []
     for _ in points(lambda: new.dumps(tmp_path)):
-        found.append(results.index(read(make, tmp_path)))
+        found.append(results.index(read(tmp_path)))
         assert (tmp_path / "notes.txt").read_text() == "the user's"
         old.dumps(tmp_path)  # over what the killed process left
-        assert read(make, tmp_path) == results[0]
+        assert read(tmp_path) == results[0]
         assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "buffer.pt"}
-    assert read(make, tmp_path) == results[1]
+    assert read(tmp_path) == results[1]
     assert found == sorted(found) and {*found} == {0, 1}
 
 
@@ -564,6 +537,6 @@ def test_a_write_that_is_cut_off_leaves_the_old_dump(tmp_path: Path) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
         assert ends_by({signal.SIGXFSZ}, lambda: new.dumps(tmp_path), arm), size
-        assert read(buffer_of, tmp_path) == kept(old)
+        assert read(tmp_path) == kept(old)
     assert not ends_by(set(), lambda: new.dumps(tmp_path), lambda: None)
-    assert read(buffer_of, tmp_path) == kept(new)
+    assert read(tmp_path) == kept(new)

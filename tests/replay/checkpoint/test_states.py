@@ -36,7 +36,6 @@ from datasets_cli import (
     TensorStorage,
 )
 from datasets_cli.errors import UsageError, WrongRows, WrongSize, WrongState
-from tests.replay.checkpoint.test_dump_rows import KINDS, items, shown, typed
 from tests.replay.storages.test_storages import steps
 from tests.support.covering import covering
 from tests.support.refusals import check_refused, refused
@@ -149,14 +148,6 @@ def test_the_state_of_an_ensemble_is_loaded_so(tmp_path: Path, door: str) -> Non
         assert torch.equal(one["index", "index"], another["index", "index"])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_rows_of_a_list_are_in_the_state_as_they_were(tmp_path: Path, kind: str) -> None:
-    first, other = (ReplayBuffer(storage=ListStorage(6)) for _ in range(2))
-    first.extend(items(kind))
-    other.load_state_dict(saved(first.state_dict(), tmp_path))
-    assert typed(shown(other.storage.contents())) == typed(shown(items(kind)))
-
-
 PLAIN = [1, 2.5, True, None, "a", b"b", math.inf, 2**80, [1, ("x", [None])], {"a": 1, 3: (4,)}]
 
 
@@ -219,13 +210,13 @@ def test_other_rows_are_rejected_by_key_and_type(row: Any, key: str, kind: str) 
 
 
 def test_rows_that_are_alike_are_described_once_and_others_as_they_are(tmp_path: Path) -> None:
-    values = [*[1] * 5000, True, 1.0, -0.0, 0.0]
-    first, other = (ReplayBuffer(storage=ListStorage(6000)) for _ in range(2))
+    values = [*[1] * 500, True, 1.0, -0.0, 0.0]
+    first, other = (ReplayBuffer(storage=ListStorage(600)) for _ in range(2))
     first.extend([{"x": torch.tensor(n), "y": value} for n, value in enumerate(values)])
     state = saved(first.state_dict(), tmp_path)
-    assert [run[0] for run in state["rows"]["description"]["__rlds__"][1]] == [5000, 1, 1, 1, 1]
+    assert [run[0] for run in state["rows"]["description"]["__rlds__"][1]] == [500, 1, 1, 1, 1]
     other.load_state_dict(state)
-    assert [int(row["x"]) for row in other.storage.contents()] == [*range(5004)]
+    assert [int(row["x"]) for row in other.storage.contents()] == [*range(504)]
     assert [repr(row["y"]) for row in other.storage.contents()] == [*map(repr, values)]
 
 

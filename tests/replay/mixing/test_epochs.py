@@ -132,8 +132,7 @@ def test_real_workers_of_a_loader_share_the_epoch(views: list[ExperienceReplay])
     ]
 
 
-@pytest.mark.parametrize("epoch", ["all", "first", "last"])
-@pytest.mark.parametrize("processes", [1, 2, 6])
+@pytest.mark.parametrize(("processes", "epoch"), [(1, "first"), (2, "last"), (6, "all")])
 def test_an_epoch_resumes_at_every_tenth_batch_with_other_processes(
     views: list[ExperienceReplay], processes: int, epoch: Any
 ) -> None:

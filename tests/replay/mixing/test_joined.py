@@ -37,8 +37,9 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLDS_OFFLINE", "1")
 
 
-@pytest.mark.parametrize("layout", ["ted", "compact"])
-@pytest.mark.parametrize("name", ["door-minari", "iris", "pong"])
+@pytest.mark.parametrize(
+    ("name", "layout"), [("door-minari", "compact"), ("iris", "ted"), ("pong", "compact")]
+)
 def test_a_joined_dataset_has_the_rows_of_the_others(
     name: str, layout: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

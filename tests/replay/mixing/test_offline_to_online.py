@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import pickle
 from collections.abc import Iterator
@@ -86,7 +85,7 @@ def test_a_dataset_is_mixed_with_rows_that_are_written(door: str) -> None:
     assert torch.equal(batch["observation"], expected["observation"])
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     st.tuples(st.floats(0, 1), st.floats(0, 1), st.integers(1, 40), st.integers(1, 12)),
     st.lists(st.tuples(st.integers(0, 9), st.integers(1, 30)), min_size=1, max_size=25),
@@ -323,7 +322,7 @@ def test_a_stream_gives_batches_of_both_by_its_seed() -> None:
 # Offline and online rows kept as a reference and the written rows, and continued from there.
 
 
-STEPS = 60
+STEPS = 40
 
 
 def made(door: str, seed: int, sampler: Any = None) -> OfflineToOnline:
@@ -348,7 +347,7 @@ def train(both: OfflineToOnline, source: TensorDict, start: int) -> Iterator[Ten
         yield batch
 
 
-@pytest.mark.parametrize("by", ["state", "saved", "dump", "pickle"])
+@pytest.mark.parametrize("by", ["saved", "dump", "pickle"])
 def test_a_run_continues_with_the_same_batches_from_every_tenth_one(
     door: str, by: str, tmp_path: Path
 ) -> None:
@@ -373,7 +372,7 @@ def keep(run: OfflineToOnline, by: str, folder: Path) -> Any:
     if by == "saved":
         torch.save(run.state_dict(), file := io.BytesIO())
         return file.getvalue()
-    return pickle.dumps(run) if by == "pickle" else copy.deepcopy(run.state_dict())
+    return pickle.dumps(run)
 
 
 def restored(fresh: OfflineToOnline, kept: Any, by: str) -> OfflineToOnline:
@@ -382,7 +381,7 @@ def restored(fresh: OfflineToOnline, kept: Any, by: str) -> OfflineToOnline:
     if by == "dump":
         fresh.loads(kept)
     else:
-        fresh.load_state_dict(torch.load(io.BytesIO(kept)) if by == "saved" else kept)
+        fresh.load_state_dict(torch.load(io.BytesIO(kept)))
     return fresh
 
 

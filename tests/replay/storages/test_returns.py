@@ -51,7 +51,7 @@ def found_of(rewards: np.ndarray, lengths: list[int], gamma: float, block: int) 
 # Sums
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6),
     gamma=st.floats(0, 1),

@@ -89,7 +89,7 @@ def assert_same(
 # Against a loader written by hand
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6),
     length=st.integers(1, 12),
@@ -298,7 +298,7 @@ def test_text_is_padded_with_empty_text(tmp_path: Path, layout: str) -> None:
 # Views
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(data=st.data(), gamma=st.sampled_from([1.0, 0.5]), is_kept=st.booleans())
 def test_sequences_of_a_view_are_those_of_its_own_trajectories(
     toy: ExperienceReplay, data: Any, gamma: float, is_kept: bool

@@ -19,7 +19,7 @@ from datasets_cli.replay.trajectories.bounds import (
     steps_of,
 )
 
-quick = settings(max_examples=100)
+quick = settings(max_examples=30)
 flags = st.integers(1, 9).flatmap(
     lambda steps: st.lists(
         st.lists(st.booleans(), min_size=steps, max_size=steps), min_size=1, max_size=3

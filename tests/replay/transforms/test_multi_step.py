@@ -61,7 +61,7 @@ def rollout(done: list[bool], seed: int = 0) -> TensorDict:
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     done=st.lists(st.booleans(), min_size=1, max_size=12),
     n_steps=st.integers(1, 6),
@@ -95,7 +95,7 @@ def test_flags_stay_by_default_and_move_when_asked() -> None:
     assert moved["done"].view(-1).tolist() == [False, False, True]
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     ends=st.lists(
         st.sampled_from(["-", "-", "-", "terminated", "truncated"]), min_size=8, max_size=20

@@ -110,7 +110,7 @@ def test_a_view_of_many_rows_searches_for_their_trajectory(
             view.storage.gather(torch.tensor([row]))
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_views_of_views_are_those_of_a_list_of_rows(
     data: st.DataObject, toy: ExperienceReplay
@@ -173,7 +173,7 @@ SAMPLERS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-@settings(max_examples=4)
+@settings(max_examples=3)
 @given(
     numbers=st.lists(st.integers(0, len(LENGTHS) - 1), min_size=1, max_size=5),
     seed=st.integers(0, 9),
@@ -483,9 +483,6 @@ def test_the_least_fraction_that_a_refusal_names_leaves_a_trajectory(
     least = float(str(refusal.value.expected).removesuffix(" or more"))
     assert numbers_of(replay.take(least)) == [0]
     assert numbers_of(replay.take(0.0)) == []
-
-
-# rows
 
 
 # What is not there: an error of this package, which is also the builtin one would expect.

@@ -272,7 +272,7 @@ writes = st.one_of(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(st.lists(writes, max_size=12))
 @pytest.mark.parametrize("storage", STORAGES)
 def test_any_sequence_of_good_and_bad_writes_leaves_what_a_list_has(
