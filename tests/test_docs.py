@@ -90,7 +90,7 @@ def test_the_recipe_of_the_guide_installs(
         install_dataset(
             "lunar/easy-v1", config, InstallOptions(source=str(tmp_path), accept_any=True)
         )
-        assert verify("easy-v1", config).successors["dropped_steps"] == 2
+        assert verify("easy-v1", config).final_steps == 2
         (tmp_path / "easy-v1.npz").rename(tmp_path / "easy-v1-windy.npz")
         windy = InstallOptions(
             source=str(tmp_path), accept_any=True, options={"wind": "on", "force": "4"}

@@ -52,11 +52,14 @@ class FileSteps:
     timeouts: np.ndarray
 
 
-def d4rl_rows(manifest: Manifest, terminals: np.ndarray, timeouts: np.ndarray) -> D4RLRows:
+def d4rl_rows(
+    manifest: Manifest, terminals: np.ndarray, timeouts: np.ndarray, skipped: int
+) -> D4RLRows:
     """Return the rows that D4RL creates from the source file of a dataset."""
     # A `UserWarning` says where the successor of a terminal, which no method uses, may be another.
     # terminals: `next.terminated` of its rows, bool `[N]`.
     # timeouts: `next.truncated` of its rows, bool `[N]`.
+    # skipped: the number of final steps that are a trajectory alone.
     if manifest.recipe.get("family") != "d4rl" or manifest.parent is not None:
         raise Unsupported(
             f"like='d4rl' needs a published file of D4RL; {manifest.id} is not one.",
@@ -65,7 +68,6 @@ def d4rl_rows(manifest: Manifest, terminals: np.ndarray, timeouts: np.ndarray) -
             advice="Call qlearning_dataset() without like.",
         )
     is_counted = "trajectory_ends" in manifest.metadata  # the file has no timeouts
-    skipped = int(manifest.successors.get("skipped_trajectories", 0))
     # With a limit of more than one step only the last step can be a trajectory without a row.
     has_one_more = skipped > 0 and is_counted
     steps = _file_steps(manifest, terminals, timeouts, has_one_more)
@@ -89,8 +91,8 @@ def d4rl_rows(manifest: Manifest, terminals: np.ndarray, timeouts: np.ndarray) -
             advice="Use qlearning_dataset() without like; its trajectories end at "
             f"{manifest.metadata['trajectory_ends']}.",
         )
-    is_before_dropped = np.append(limits[:-1], True)[kept + 1]
-    return D4RLRows(rows, following, is_before_dropped & ~steps.terminals[kept])
+    is_before_final = np.append(limits[:-1], True)[kept + 1]
+    return D4RLRows(rows, following, is_before_final & ~steps.terminals[kept])
 
 
 def _file_steps(
@@ -101,10 +103,10 @@ def _file_steps(
     if manifest.successors.get("rule") == "recorded":
         return FileSteps(np.arange(num_rows), terminals, timeouts)
     # Where a trajectory does not end by a terminal, a step that is not a row follows its last row.
-    before_dropped = timeouts & ~terminals
-    num_before = np.cumsum(before_dropped) - before_dropped  # dropped steps before each row
+    before_final = timeouts & ~terminals
+    num_before = np.cumsum(before_final) - before_final  # final steps before each row
     place = np.arange(num_rows) + num_before
-    num_steps = num_rows + int(before_dropped.sum()) + has_one_more
+    num_steps = num_rows + int(before_final.sum()) + has_one_more
     rows = np.full(num_steps, NO_ROW)
     rows[place] = np.arange(num_rows)
     step_terminals, step_timeouts = np.zeros(num_steps, np.bool_), np.ones(num_steps, np.bool_)
@@ -120,7 +122,7 @@ def _check_skipped(id: str, skipped: int, only_terminal: np.ndarray) -> None:
         raise Unsupported(
             f"{id}: like='d4rl' needs to know whether the last row, a terminal, is the last step "
             "of the file, which d4rl.qlearning_dataset drops: one of "
-            f"{counted(skipped, 'trajectory')} of one step that the dataset skips may follow.",
+            f"{counted(skipped, 'trajectory')} of one step that is not a row may follow.",
             argument="like",
             id=id,
             row=len(only_terminal) - 1,

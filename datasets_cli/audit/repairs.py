@@ -19,6 +19,7 @@ from datasets_cli.core.quantities import counted
 from datasets_cli.errors import UsageError
 from datasets_cli.recipe import Block, Recipe, Source
 from datasets_cli.schema.columns import (
+    RECORDED_STEP,
     REWARD,
     TERMINATED,
     TRAJECTORY_END,
@@ -31,7 +32,6 @@ from datasets_cli.schema.texts import is_text
 from datasets_cli.schema.transitions import (
     SHIFTED,
     Transitions,
-    dropped_after,
     iterate_rows,
     steps_of,
 )
@@ -98,27 +98,21 @@ def repairs_of(recipe: Recipe, source: Source) -> Repairs:
     id = f"{recipe.family}/{source.name}"
     if recipe.deferred_frames(source):
         raise _without(id)
-    transitions, ends = Transitions(id, needs_rewards=recipe.has_rewards), _Ends()
+    ends = _Ends()
+    transitions = Transitions(id, needs_rewards=recipe.has_rewards, final=ends.take_final)
     blocks = (block.columns for block in recipe.blocks(source))
-    runs = map(ends.seen, iterate_rows(transitions, blocks))
+    runs = iterate_rows(transitions, blocks)
     if (first := next(runs, None)) is None:
         raise _without(id)
     columns = tuple(column_of(key, rows) for key, rows in first.items() if not is_text(rows))
-    ends.is_shifted = transitions.rule["rule"] == SHIFTED
-    about = About(columns, recipe.describe(source).metadata, facts_of(id), ends.is_shifted)
+    is_shifted = transitions.rule["rule"] == SHIFTED
+    about = About(columns, recipe.describe(source).metadata, facts_of(id), is_shifted)
 
     def rows_of(keys: frozenset[Key]) -> Iterator[AuditedRows]:
         return streamed_rows(chain([first], runs), keys)
 
     findings = findings_of(about, RULES_MENDED, rows_of)
     _check_proved(id, findings)
-    if transitions.num_skipped_trajectories:
-        raise UsageError(
-            f"{id} cannot be repaired: {transitions.num_skipped_trajectories:,} trajectories of "
-            "one step have no row, so rows cannot be matched to the steps of the file.",
-            id=id,
-            found=transitions.num_skipped_trajectories,
-        )
     if many := [found for found in findings if found.count > len(found.rows)]:
         raise UsageError(
             f"{id} cannot be repaired: {many[0].rule} finds {many[0].count:,} rows; expected at "
@@ -152,26 +146,21 @@ def _without(id: str) -> UsageError:
 
 
 class _Ends:
-    """Which rows end trajectories that lost the step after them."""
+    """The final steps of a file, which are no rows."""
 
     def __init__(self) -> None:
-        self.is_shifted = False
-        self._num_rows = 0
-        self._cut: list[np.ndarray] = []
+        self._final: list[np.ndarray] = [NONE]
 
-    def seen(self, rows: dict[Key, np.ndarray]) -> dict[Key, np.ndarray]:
-        """Remember the ends of rows, and return the rows."""
-        is_cut = (rows[TRUNCATED] & ~rows[TERMINATED]).reshape(-1)
-        self._cut.append(self._num_rows + np.flatnonzero(is_cut))
-        self._num_rows += len(is_cut)
-        return rows
+    def take_final(self, rows: dict[Key, np.ndarray]) -> None:
+        """Remember the numbers of final steps."""
+        self._final.append(rows[RECORDED_STEP])
 
     def steps(self, finding: Finding) -> np.ndarray:
         """Return the steps of the file, int64, whose flags are to be changed."""
-        dropped = dropped_after(np.concatenate(self._cut if self.is_shifted else [NONE]))
-        steps = steps_of(np.array(finding.rows, np.int64), dropped)
-        if finding.rule == "false-end":  # the flag is in the dropped step
-            steps = steps + np.isin(steps + 1, dropped)
+        final = np.concatenate(self._final)
+        steps = steps_of(np.array(finding.rows, np.int64), final)
+        if finding.rule == "false-end":  # the flag is in the final step
+            steps = steps + np.isin(steps + 1, final)
         return steps - (finding.rule == "unflagged-reset")  # its rows start after the flag
 
 

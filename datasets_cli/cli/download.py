@@ -23,7 +23,7 @@ from datasets_cli.cli.parser.fields import (
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import cut, wrapped
 from datasets_cli.config import load_config
-from datasets_cli.core.quantities import counted, file_rows, human_bytes
+from datasets_cli.core.quantities import counted, human_bytes, recorded_steps
 from datasets_cli.errors import RldsError, UsageError, public_text
 
 if TYPE_CHECKING:
@@ -137,8 +137,8 @@ class ResultPrinter:
         trajectories = counted(result.num_trajectories, "trajectory")
         size = human_bytes(result.size_bytes)
         self._state.note(f"{result.id}: {rows} in {trajectories}, {size} on disk")
-        if result.dropped_steps:
-            text = file_rows(result.num_transitions, result.dropped_steps)
+        if result.final_steps:
+            text = recorded_steps(result.num_transitions, result.final_steps)
             self._state.note(f"{result.id}: {text}")
         if result.unverified and self._verify:
             text = f"{result.id} is installed, but {result.unverified[0]}"

@@ -53,9 +53,9 @@ def import_data(
     made = datasets_cli.import_dataset(**call | {"map": plan.map}, **state.settings)
     rows = counted(made.num_transitions, "transition")
     counts = f"{rows} in {counted(made.num_trajectories, 'trajectory')}"
-    dropped = f", {counted(made.dropped_steps, 'last step')} dropped" if made.dropped_steps else ""
+    final = f", {counted(made.final_steps, 'final step')}" if made.final_steps else ""
     where = "nothing was written" if is_dry_run else f"in {made.path}"
-    lines = fitted([f"{made.id}: {counts}{dropped}, {where}"], state.width)
+    lines = fitted([f"{made.id}: {counts}{final}, {where}"], state.width)
     lines += [] if is_mapped else [line]  # not broken, to be pasted
     state.emit({**made.to_json(), "plan": plan.to_json()}, lines, [made.id])
 

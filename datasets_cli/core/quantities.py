@@ -67,15 +67,15 @@ def html_table(title: str, table: pandas.DataFrame) -> str:
     return f"<p>{escape(title)}</p>\n{rows}"
 
 
-def file_rows(num_transitions: int, dropped_steps: int) -> str:
-    """Return a sentence with the rows of a file, the transitions, and the dropped last steps.
+def recorded_steps(num_transitions: int, final_steps: int) -> str:
+    """Return a sentence with the recorded steps, the transitions, and the final steps.
 
-    >>> file_rows(398, 2)
-    '400 rows in the file, 398 transitions: 2 last steps have no successor'
+    >>> recorded_steps(398, 2)
+    '400 recorded steps, 398 transitions: 2 final steps have no successor'
     """
-    last = f"{counted(dropped_steps, 'last step')} {'has' if dropped_steps == 1 else 'have'}"
-    rows = counted(num_transitions + dropped_steps, "row")
-    return f"{rows} in the file, {counted(num_transitions, 'transition')}: {last} no successor"
+    final = f"{counted(final_steps, 'final step')} {'has' if final_steps == 1 else 'have'}"
+    steps = counted(num_transitions + final_steps, "recorded step")
+    return f"{steps}, {counted(num_transitions, 'transition')}: {final} no successor"
 
 
 def channels(measures: Mapping[str, Any]) -> str:

@@ -356,11 +356,11 @@ def save_steps(
             raise DamagedDataset(current.problem, id=id, path=folder)
         if older is not None and not (options.force or is_same):
             raise _other_data(older, manifest)
-        if count := manifest.dropped_steps:
+        if count := manifest.final_steps:
             written.notes.append(
-                f"{counted(count, 'last step')} of trajectories that do not terminate "
-                f"{'is' if count == 1 else 'are'} dropped, because the next observation is "
-                "unknown; with next_observation no steps are dropped"
+                f"{counted(count, 'final step')} of trajectories that do not terminate "
+                f"{'is' if count == 1 else 'are'} kept without a transition, because the next "
+                "observation is unknown; with next_observation each step is a transition"
             )
         for note in (*written.notes, *check.notes):
             progress(Note(f"{id}: {note}"))
@@ -393,7 +393,7 @@ def count_steps(id: str, steps: Iterable[StepColumns], options: OwnOptions) -> I
         size_bytes=0,
         layout=options.layout or "",
         state="not installed",
-        dropped_steps=transitions.num_dropped,
+        final_steps=transitions.num_final,
     )
 
 

@@ -85,9 +85,10 @@ def write_steps(
 ) -> WrittenSteps:
     """Write the complete rows ``before``, then the rows of ``steps``, into a new folder."""
     make_folder(folder.parent)
-    transitions, digest = Transitions(id, needs_rewards=False), StepDigest()
-    new = iterate_rows(transitions, map(digest.take, steps))
+    digest = StepDigest()
     with LayoutWriter(layout, folder, id) as writer:
+        transitions = Transitions(id, needs_rewards=False, final=writer.write_final)
+        new = iterate_rows(transitions, map(digest.take, steps))
         for rows in chain(before, new):
             writer.write(rows)
             progress(Rows(id, writer.num_rows))

@@ -64,7 +64,8 @@ def qlearning_dataset(
 
 def _like_d4rl(storage: DatasetStorage, columns: Arrays) -> Arrays:
     manifest = storage.dataset.manifest
-    chosen = d4rl_rows(manifest, columns["terminals"], columns["timeouts"])
+    alone = int((storage.dataset.final.episodes < 0).sum())
+    chosen = d4rl_rows(manifest, columns["terminals"], columns["timeouts"], alone)
     selected = {name: column[chosen.rows] for name, column in columns.items()}
     selected["timeouts"] = chosen.timeouts
     has_following = chosen.following != NO_ROW

@@ -31,14 +31,14 @@ from datasets_cli.sources.resource import RawFile
 from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
 from datasets_cli.store.layouts.records import is_frame
 from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, Manifest
-from datasets_cli.store.writer import LayoutWriter
+from datasets_cli.store.writer import FinalFrames, LayoutWriter
 from datasets_cli.version import TOOL
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from datasets_cli.parallel.cluster import WorkerCheck
-    from datasets_cli.schema.frame_table import FrameFiles, FrameRun, FrameTable, FrameTableBuilder
+    from datasets_cli.schema.frame_table import FrameFiles, FrameTable, FrameTableBuilder
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,10 @@ def convert(conversion: Conversion, progress: Progress, workers: Workers) -> Man
     if traps := description.metadata.get("known_traps"):
         found = counted(len(traps), "known trap")
         progress(Note(f"{id}: {found} of the published file; see: rlds info {id}"))
-    needs_rewards = resolved.recipe.has_rewards
-    transitions = Transitions(id, deferred.key if deferred else None, needs_rewards=needs_rewards)
     builder = _new_builder() if deferred else None
     layout = conversion.layout or ("compact" if deferred else None)
     with LayoutWriter(layout, conversion.folder, id) as writer:
+        transitions = _transitions(resolved, deferred, writer, builder)
         for rows in _rows(conversion, source, transitions, builder):
             writer.write(rows)
             if not deferred:
@@ -94,6 +93,20 @@ def convert(conversion: Conversion, progress: Progress, workers: Workers) -> Man
         successors={**transitions.rule, "version": SUCCESSOR_RULE_VERSION},
         metadata={**description.metadata, "notes": [*description.notes, *text_notes]},
         tool=TOOL,
+    )
+
+
+def _transitions(
+    resolved: Resolved,
+    deferred: DeferredFrames | None,
+    writer: LayoutWriter,
+    builder: FrameTableBuilder | None,
+) -> Transitions:
+    return Transitions(
+        resolved.id,
+        deferred.key if deferred else None,
+        needs_rewards=resolved.recipe.has_rewards,
+        final=lambda rows: writer.write_final(builder.without_step(rows) if builder else rows),
     )
 
 
@@ -217,6 +230,7 @@ class FrameTask:
     read: Callable[[Any], Generator[Block, None, None]]
     table: FrameTable
     files: FrameFiles
+    final: FinalFrames | None
     limits: Mapping[str, int]
     needs: WorkerCheck | None
 
@@ -236,20 +250,22 @@ def write_frames(
     column = Column(deferred.key, "uint8", deferred.shape)
     sample = partial(_sample, id, deferred, table)
     files = writer.add_frames(column, table.offsets, sample)
+    final = writer.add_final_frames(column)
     if workers.is_optional and table.num_frames < WORTH_PROCESSES:
         workers = IN_THIS_PROCESS
     filled: Records = []
+    num_final = 0
     workers = workers.at_most(len(deferred.parts))
     progress(Rows(id, 0, writer.num_rows))
     with fit_workers(workers, writer.folder, paths) as (pool, needs):
         tasks = [
             FrameTask(
                 *(id, number, deferred.key, part, deferred.read),
-                *(table, files, dict(current_limits()), needs),
+                *(table, files, final, dict(current_limits()), needs),
             )
             for number, part in enumerate(deferred.parts)
         ]
-        for _, records in run_tasks(
+        for _, (records, num_written) in run_tasks(
             pool,
             write_part,
             tasks,
@@ -258,35 +274,44 @@ def write_frames(
             progress=progress,
         ):
             filled += records
+            num_final += num_written
             num_done = sum(end - first for first, end in filled)
             progress(Rows(id, min(writer.num_rows, num_done), writer.num_rows))
     _check_cover(id, filled, table.num_frames)
+    _check_final(id, final, num_final)
 
 
-def write_part(task: FrameTask) -> Records:
-    """Write the frames of one part; return their records. Runs in a worker."""
+def write_part(task: FrameTask) -> tuple[Records, int]:
+    """Write the frames of one part; return their records, and the number of final steps.
+
+    Runs in a worker.
+    """
     if task.needs:
         task.needs.check_here()
     filled: Records = []
+    num_final = 0
     with (
         raised_limits(task.limits),
         closing(task.files) as files,
         closing(task.read(task.part)) as blocks,
     ):
-        for run in _runs(task.id, task.key, blocks, task.table):
-            files.write(run)
-            first = record_of(task.table.offsets, run.trajectory, run.position)
-            after = first + len(run.frames)
-            if filled and filled[-1][1] == first:  # continues the last run: one run together
-                first = filled.pop()[0]
-            filled.append((first, after))
-    return filled
+        for start, frames in _frames(task.id, task.key, blocks):
+            if task.final:
+                num_final += task.final.write(start, frames)
+            for run in task.table.runs(start, frames):
+                files.write(run)
+                first = record_of(task.table.offsets, run.trajectory, run.position)
+                after = first + len(run.frames)
+                if filled and filled[-1][1] == first:  # continues the last run: one run together
+                    first = filled.pop()[0]
+                filled.append((first, after))
+    return filled, num_final
 
 
-def _runs(id: str, key: Key, blocks: Iterator[Block], table: FrameTable) -> Iterator[FrameRun]:
+def _frames(id: str, key: Key, blocks: Iterator[Block]) -> Iterator[tuple[int, np.ndarray]]:
     for block in read_blocks(id, blocks):
         assert block.start is not None, "a block of frames has a start"
-        yield from table.runs(block.start, block.columns[key])
+        yield block.start, block.columns[key]
 
 
 def _sample(id: str, deferred: DeferredFrames, table: FrameTable, count: int) -> np.ndarray:
@@ -295,11 +320,12 @@ def _sample(id: str, deferred: DeferredFrames, table: FrameTable, count: int) ->
     num_found = 0
     for part in deferred.parts:
         with closing(deferred.read(part)) as blocks:
-            for run in _runs(id, deferred.key, blocks, table):
-                frames.append(run.frames[: count - num_found].copy())
-                num_found += len(frames[-1])
-                if num_found == count:
-                    return np.concatenate(frames)
+            for start, found in _frames(id, deferred.key, blocks):
+                for run in table.runs(start, found):
+                    frames.append(run.frames[: count - num_found].copy())
+                    num_found += len(frames[-1])
+                    if num_found == count:
+                        return np.concatenate(frames)
     return np.concatenate(frames)
 
 
@@ -317,6 +343,19 @@ def _check_cover(id: str, filled: Records, num_frames: int) -> None:
                 expected="each frame once",
             )
         end = after
+
+
+def _check_final(id: str, final: FinalFrames | None, num_written: int) -> None:
+    """Raise SourceError unless every final step has its frame."""
+    expected = len(final.steps) if final else 0
+    if num_written != expected:
+        raise SourceError(
+            f"{id}: its parts have {num_written} frames of final steps; expected {expected}. Its "
+            "files do not fit together, or its recipe is wrong.",
+            id=id,
+            expected=expected,
+            found=num_written,
+        )
 
 
 @dataclass(frozen=True)

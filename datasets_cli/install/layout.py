@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from datasets_cli.core.progress import Note, Progress, Rows
 from datasets_cli.core.system_errors import repair_advice
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.install.find import check_owner
-from datasets_cli.schema.columns import META_FILENAME
+from datasets_cli.schema.columns import FINAL_FOLDER, META_FILENAME
 from datasets_cli.schema.texts import text_files
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.sources.disk import check_free_space, make_folder
@@ -44,26 +44,31 @@ def _write_again(dataset: Dataset, layout: str, root: CacheRoot, progress: Progr
     row_bytes = sum(column.row_bytes for column in manifest.columns)
     text_bytes = sum(int(manifest.files[name]["bytes"]) for name in text_files(manifest.texts))
     check_place(root, manifest.id)
-    check_free_space(root.path, row_bytes * len(dataset) + text_bytes, manifest.id)
+    final = [name for name in manifest.files if name.startswith(f"{FINAL_FOLDER}/")]
+    copied_bytes = text_bytes + sum(int(manifest.files[name]["bytes"]) for name in final)
+    check_free_space(root.path, row_bytes * len(dataset) + copied_bytes, manifest.id)
     staging = root.new_staging(manifest.id)
     make_folder(staging.parent)
     progress(Rows(manifest.id, 0, len(dataset)))
     offsets = dataset.offsets.numpy()
     with LayoutWriter(layout, staging, manifest.id, offsets) as writer:
         writer.copy_text(dataset.folder, manifest.texts)
+        writer.copy_final(dataset.folder, final)
         for rows in dataset.blocks():
             writer.write(rows)
             progress(Rows(manifest.id, writer.num_rows, len(dataset)))
         written = writer.finish(extra_files(dataset))
-        _check_text(manifest, written.files)
+        _check_copies(manifest, written.files, [*text_files(manifest.texts), *final])
     new = replace(manifest, layout=layout, files=written.files, record=written.record)
     check_sizes(staging, new)  # before the old copy is deleted
     commit(root, staging, new)
     return new
 
 
-def _check_text(manifest: Manifest, files: Mapping[str, Mapping[str, Any]]) -> None:
-    for name in text_files(manifest.texts):
+def _check_copies(
+    manifest: Manifest, files: Mapping[str, Mapping[str, Any]], names: Iterable[str]
+) -> None:
+    for name in names:
         if files[name]["sha256"] != (expected := manifest.files[name]["sha256"]):
             found = files[name]["sha256"]
             raise DamagedDataset(
@@ -85,7 +90,7 @@ def extra_files(dataset: Dataset) -> Mapping[str, bytes]:
         name
         for name in manifest.files
         if name not in not_extra
-        and not name.startswith("frames/")
+        and not name.startswith(("frames/", f"{FINAL_FOLDER}/"))
         and name.rpartition("/")[2] != META_FILENAME
     ]
     return {name: _bytes_of(dataset.folder / name) for name in names}

@@ -119,10 +119,11 @@ class InstalledDataset(JsonForm):
         layout: ``"ted"`` or ``"compact"``.
         unverified: why its raw files are not verified as the publisher's; empty if they are.
         state: ``"installed"``, ``"unchecked"`` or ``"unverified"``.
-        dropped_steps: the number of steps without a row, because their next observation is unknown.
+        final_steps: the number of recorded steps that are no transition, because their next
+            observation is unknown.
     """
 
-    JSON = "id path num_transitions num_trajectories dropped_steps bytes=size_bytes layout state"
+    JSON = "id path num_transitions num_trajectories final_steps bytes=size_bytes layout state"
 
     id: str
     path: Path
@@ -132,7 +133,7 @@ class InstalledDataset(JsonForm):
     layout: str
     unverified: tuple[str, ...] = ()
     state: str = "installed"
-    dropped_steps: int = 0
+    final_steps: int = 0
 
     @classmethod
     def of(cls, folder: Path, manifest: Manifest) -> InstalledDataset:
@@ -146,7 +147,7 @@ class InstalledDataset(JsonForm):
             manifest.layout,
             tuple(manifest.unverified),
             manifest.state,
-            manifest.dropped_steps,
+            manifest.final_steps,
         )
 
 

@@ -137,14 +137,16 @@ TERMINATED: Key = ("next", "terminated")
 TRUNCATED: Key = ("next", "truncated")
 MEMBER: Key = ("member",)
 """A column of batches: the number of the member of a mixture that a row comes from."""
+RECORDED_STEP: Key = ("recorded_step",)
+"""A column of final steps: the number of the step among all steps of the source, int64."""
 TRAJECTORY_END: Key = ("cut",)
 """A bool column of steps: the last step of a trajectory that ends without a flag."""
 
 BLOCK_ROWS = 65_536
 BLOCK_BYTES = 8 << 20
 
-TEXT_FOLDER = "text"
-"""The folder of text in both layouts."""
+TEXT_FOLDER, FINAL_FOLDER = "text", "final"
+"""The folders of text and of final steps in both layouts."""
 
 # Entries of meta.json that describe the level itself. tensordict 0.14.3 reads batch size, device
 # and class. Further names with a leading underscore are reserved: they belong to tensordict.
@@ -184,6 +186,17 @@ class Column(JsonForm):
     def entry(self, num_rows: int) -> dict[str, Any]:
         """Return the manifest's entry: key, dtype, shape of a row, size of the file in bytes."""
         return {**self.json_fields(), "bytes": num_rows * self.row_bytes}
+
+
+def final_columns(columns: Iterable[Column]) -> tuple[Column, ...]:
+    """Return the columns of the final steps of a dataset with these columns."""
+    made = {EPISODE, DONE, *((each,) for each in ("done", "terminated", "truncated"))}
+    recorded = (
+        column
+        for column in columns
+        if column.key not in made and column.key[:2] != ("next", "observation")
+    )
+    return (*recorded, *(Column(key, "int64", ()) for key in (EPISODE, RECORDED_STEP)))
 
 
 def refuse_missing_reward(key: Key, what: str, rows: str) -> None:
@@ -288,7 +301,9 @@ def _is_escaped(name: str, depth: int, is_folder: bool) -> bool:
         return True
     # Case is ignored: on some disks TEXT and text are the same file.
     folded = plain.lower()
-    is_file = folded.endswith(_FILE_ENDINGS) or (depth == 0 and folded == TEXT_FOLDER)
+    is_file = folded.endswith(_FILE_ENDINGS) or (
+        depth == 0 and folded in (TEXT_FOLDER, FINAL_FOLDER)
+    )
     # A leaf "a.json" keeps its name, but the leaf "a.json~" would clash with the group "a.json".
     return is_file and (is_folder or name != plain)
 

@@ -63,7 +63,7 @@ class FrameTable:
 
     def runs(self, start: int, frames: np.ndarray) -> Iterator[FrameRun]:
         """Yield the frames of consecutive steps by trajectory, and the zeros after its end."""
-        # frames: uint8 `[n, *shape]`; frames of dropped steps are skipped.
+        # frames: uint8 `[n, *shape]`; a final step without a trajectory has no run.
         stop = start + len(frames)
         # The last trajectory that begins at or before the first step; its rows may reach it.
         number = max(0, int(np.searchsorted(self.first_steps, start, side="right")) - 1)
@@ -108,6 +108,11 @@ class FrameTableBuilder:
         self._ends.append(np.flatnonzero(done) + self._num_rows)
         self._terminated.append(rows[TERMINATED][done, 0])
         self._num_rows += len(steps)
+        return self.without_step(rows)
+
+    @staticmethod
+    def without_step(rows: Mapping[Key, np.ndarray]) -> dict[Key, np.ndarray]:
+        """Return rows without that column."""
         return {key: values for key, values in rows.items() if key != STEP}
 
     def table(self) -> FrameTable:

@@ -11,6 +11,7 @@ from datasets_cli.schema.columns import (
     DONE,
     EPISODE,
     EXACT_BELOW,
+    RECORDED_STEP,
     REWARD,
     TERMINATED,
     TRAJECTORY_END,
@@ -34,7 +35,7 @@ REWARD_TYPES = frozenset(
         *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
     }
 )
-MADE_BY_THE_CORE = frozenset({EPISODE, DONE, *ROOT_FLAGS})
+MADE_BY_THE_CORE = frozenset({EPISODE, DONE, RECORDED_STEP, *ROOT_FLAGS})
 
 
 class StepCheck:

@@ -8,8 +8,9 @@ t + 1, and the last step of a trajectory has no successor:
     transition   0→1  1→2  2→0    3→4  4→5  -
     next.done    .    .    T      .    T'   -      the successor of a terminated step is zeros (no
                                                    method may bootstrap from it); a step that was
-                                                   cut off is dropped, and the step before it, whose
-                                                   successor is real, becomes the truncated end.
+                                                   cut off is a final step, not a transition, and
+                                                   the step before it, whose successor is real,
+                                                   becomes the truncated end.
 
 In a column of text, the successor of a terminated step is ``""``. A transition never spans two
 trajectories. This is the rule of D4RL's ``qlearning_dataset``, but without its lost end flag.
@@ -17,28 +18,50 @@ trajectories. This is the rule of D4RL's ``qlearning_dataset``, but without its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from datasets_cli.schema.columns import DONE, TERMINATED, TRAJECTORY_END, TRUNCATED, Key
+from datasets_cli.schema.columns import (
+    DONE,
+    EPISODE,
+    RECORDED_STEP,
+    TERMINATED,
+    TRAJECTORY_END,
+    TRUNCATED,
+    Key,
+)
 from datasets_cli.schema.shapes import RowArray
 from datasets_cli.schema.steps import ROOT_FLAGS, StepCheck, StepRows
 from datasets_cli.schema.texts import is_text
 
 SHIFTED = "following step of the same trajectory"
 """The name of this rule in a manifest."""
+NO_EPISODE = -1
+"""The episode of a final step that is a trajectory alone, without a row."""
 NO_REWARDS = "the source records no rewards: the dataset has no next.reward, and no returns"
 
 
 class Transitions:
     """Converts a stream of recorded steps to complete TED rows, in bounded memory."""
 
-    def __init__(self, id: str, deferred: Key | None = None, *, needs_rewards: bool = True) -> None:
-        self.num_dropped = 0
-        self.num_skipped_trajectories = 0
+    # final: receives the final steps, in order.
+
+    def __init__(
+        self,
+        id: str,
+        deferred: Key | None = None,
+        *,
+        needs_rewards: bool = True,
+        final: Callable[[StepRows], None] = lambda _: None,
+    ) -> None:
+        self.num_final = 0
+        self.num_alone = 0
+        """The number of final steps that are a trajectory alone."""
         self._check = StepCheck(id, deferred, needs_rewards=needs_rewards)
+        self._final = final
+        self._num_steps = self._num_trajectories = 0
         self._held: StepRows | None = None
         self._previous_done = True
 
@@ -77,11 +100,7 @@ class Transitions:
     @property
     def rule(self) -> dict[str, Any]:
         """The manifest's entry about the origin of ``next.observation``."""
-        return {
-            "rule": "recorded" if self._check.has_successors else SHIFTED,
-            "dropped_steps": self.num_dropped,
-            "skipped_trajectories": self.num_skipped_trajectories,
-        }
+        return {"rule": "recorded" if self._check.has_successors else SHIFTED}
 
     def _emit(self, steps: StepRows, ready: int) -> StepRows | None:
         """Return the transitions of the first ``ready`` steps; later steps are their successors."""
@@ -89,24 +108,46 @@ class Transitions:
             return self._complete({key: rows[:ready] for key, rows in steps.items()})
         terminated = steps[TERMINATED]
         done = terminated | steps[TRUNCATED] | steps[TRAJECTORY_END]
-        dropped = done & ~terminated
-        # Step t becomes the truncated end if step t + 1 is dropped, in the same trajectory.
-        before_dropped = np.zeros_like(dropped)
-        before_dropped[:-1] = dropped[1:] & ~done[:-1]
-        # A trajectory with only a dropped step has no rows.
-        starts = np.concatenate(([self._previous_done], done[:-1]))
+        final = done & ~terminated
+        # Step t becomes the truncated end if step t + 1 is final, in the same trajectory.
+        before_final = np.zeros_like(final)
+        before_final[:-1] = final[1:] & ~done[:-1]
+        # A trajectory of only a final step has no rows.
+        alone = final & np.concatenate(([self._previous_done], done[:-1]))
         self._previous_done = bool(done[ready - 1])
-        self.num_dropped += int(dropped[:ready].sum())
-        self.num_skipped_trajectories += int((dropped & starts)[:ready].sum())
-        kept = np.flatnonzero(~dropped[:ready])
+        self._emit_final(steps, final[:ready], alone[:ready], done[:ready])
+        kept = np.flatnonzero(~final[:ready])
         complete = {key: rows.take(kept, axis=0) for key, rows in steps.items()}
         complete |= {
             ("next", *key): _following(rows, kept, complete[TERMINATED])
             for key, rows in steps.items()
             if key[0] == "observation"
         }
-        complete[TRUNCATED] |= before_dropped[kept]
+        complete[TRUNCATED] |= before_final[kept]
         return self._complete(complete) if len(kept) else None
+
+    def _emit_final(
+        self, steps: StepRows, final: np.ndarray, alone: np.ndarray, done: np.ndarray
+    ) -> None:
+        """Hand on the final steps among the first ``len(done)`` steps, flags as recorded."""
+        # step      0  1  2|  3|  4  5|      | is cut off, and final
+        # episode   0  0  0  -1   1  1
+        places, has_rows = np.flatnonzero(final), done & ~alone
+        if len(places):
+            episodes = self._num_trajectories + np.cumsum(has_rows)[places] - 1
+            rows = {
+                key: rows.take(places, axis=0)
+                for key, rows in steps.items()
+                if key != TRAJECTORY_END
+            }
+            rows |= {key: rows[key][:, None] for key in (TERMINATED, TRUNCATED)}
+            rows[EPISODE] = np.where(alone[places], NO_EPISODE, episodes)
+            rows[RECORDED_STEP] = self._num_steps + places
+            self._final(rows)
+        self.num_final += len(places)
+        self.num_alone += int(alone.sum())
+        self._num_trajectories += int(has_rows.sum())
+        self._num_steps += len(done)
 
     def _complete(self, steps: StepRows) -> StepRows:
         """Return rows with all flags as bool ``[n, 1]``; a cut becomes a truncation."""
@@ -119,7 +160,7 @@ class Transitions:
 
 def _following(rows: np.ndarray, kept: np.ndarray, terminated: np.ndarray) -> np.ndarray:
     """Return the successors of the steps ``kept``: zeros or ``""`` after a termination."""
-    # All other kept steps have their successor in the next row.
+    # All other rows have their successor in the next row.
     following = rows.take(kept + 1, axis=0, mode="clip")
     following[terminated] = "" if is_text(rows) else 0
     return following
@@ -136,15 +177,10 @@ def iterate_rows(
         yield rows
 
 
-def dropped_after(rows: RowArray) -> np.ndarray:
-    """Return the dropped steps, int64, that follow these truncated rows."""
-    # step    0  1  2|  3  4  5|      | is cut off, and dropped
-    # row     0  1      2  3          rows 1 and 3 are followed by the steps 2 and 5
-    return rows + 1 + np.arange(len(rows))
-
-
-def steps_of(rows: RowArray, dropped: np.ndarray) -> np.ndarray:
-    """Return the source steps of rows, int64, given the dropped steps."""
-    before = dropped - np.arange(len(dropped))  # the number of rows before each dropped step
+def steps_of(rows: RowArray, final: np.ndarray) -> np.ndarray:
+    """Return the source steps of rows, int64, given the final steps."""
+    # step    0  1  2|  3  4  5|      | is cut off, and final
+    # row     0  1      2  3          rows 2 and 3 are the steps 3 and 4
+    before = final - np.arange(len(final))  # the number of rows before each final step
     steps: np.ndarray = rows + np.searchsorted(before, rows, side="right")
     return steps

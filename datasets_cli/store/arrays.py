@@ -10,10 +10,22 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from datasets_cli.core.checked_json import copy_of
-from datasets_cli.schema.columns import Key, numpy_dtype
+from datasets_cli.core.system_errors import damaged
+from datasets_cli.errors import UnknownKey
+from datasets_cli.schema.columns import (
+    EPISODE,
+    FINAL_FOLDER,
+    RECORDED_STEP,
+    Key,
+    final_columns,
+    numpy_dtype,
+    show_key,
+)
 from datasets_cli.schema.mapped_bytes import TrajectoryTable, forget_pages, map_array
 from datasets_cli.schema.shapes import check_numbers, check_run
+from datasets_cli.schema.texts import OFFSETS_FILENAME, VALUES_FILENAME
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
+from datasets_cli.schema.transitions import NO_EPISODE
 from datasets_cli.schema.tree import leaves_in
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.commit import read_one_copy
@@ -53,6 +65,92 @@ class ArrayRows(Protocol):
         """Return copies of the rows int64 ``[B]``."""
 
 
+class FinalSteps:
+    """The final steps of a committed dataset, mapped read-only when it is opened.
+
+    step      0  1  2T 3  4  5|  6|     T terminated, | cut off: 5 and 6 are final steps
+    row       0  1  2  3  4  -   -
+    episode   0  0  0  1  1  1  -1      6 is a trajectory alone, without a row
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, trajectories: TrajectoryTable) -> None:
+        self._folder, self._id = folder / FINAL_FOLDER, manifest.id
+        self._num_steps = num_steps = manifest.final_steps
+        self._trajectories = trajectories
+        columns, self._texts = final_columns(manifest.columns), manifest.texts
+        self._arrays = {
+            column.key: map_array(
+                self._folder / column.filename if num_steps else "",
+                numpy_dtype(column.dtype),
+                (num_steps, *column.shape),
+            )
+            for column in columns
+        }
+        self._text_rows: TextRows | None = None
+        if num_steps and self._texts:
+            vocabulary = (VALUES_FILENAME, OFFSETS_FILENAME)
+            sizes = {name: manifest.files[f"{FINAL_FOLDER}/{name}"] for name in vocabulary}
+            self._text_rows = TextRows(self._folder, self._texts, sizes, num_steps)
+
+    def __len__(self) -> int:
+        return self._num_steps
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """The keys of the columns, of numbers and of text."""
+        return (*self._arrays, *(text.key for text in self._texts))
+
+    @cached_property
+    def steps(self) -> np.ndarray:
+        """The number of each final step among all recorded steps, int64 ``[F]``, ascending."""
+        self._check(self[EPISODE], steps := self[RECORDED_STEP])
+        return steps
+
+    @cached_property
+    def episodes(self) -> np.ndarray:
+        """The trajectory of each final step, int64 ``[F]``; -1 of a trajectory without a row."""
+        self._check(episodes := self[EPISODE], self[RECORDED_STEP])
+        return episodes
+
+    def __getitem__(self, key: Key) -> np.ndarray:
+        """Return a column ``[F, *shape]``, read-only; text as objects."""
+        for text in self._texts:
+            if text.key == key:
+                values = self._text_rows.column(key) if self._text_rows else []
+                return np.array(values, object).reshape(len(self), *text.shape)
+        if key not in self._arrays:
+            raise UnknownKey(
+                f"The final steps of {self._id} have no {show_key(key)}.",
+                id=self._id,
+                key=key,
+                expected=", ".join(map(show_key, self.keys)),
+            )
+        return self._arrays[key]
+
+    def _check(self, episodes: np.ndarray, steps: np.ndarray) -> None:
+        """Check that each final step follows the last row of its trajectory."""
+        offsets = self._trajectories.read()
+        num_before = steps - np.arange(len(steps))  # the rows before each final step
+        ends = offsets[1:].take(episodes, mode="clip") if len(steps) else num_before
+        is_alone = episodes == NO_EPISODE
+        # Compared, not subtracted: the difference of damaged numbers may overflow.
+        right = np.where(is_alone, np.isin(num_before, offsets), num_before == ends)
+        right[1:] &= steps[1:] > steps[:-1]
+        own = np.flatnonzero(~is_alone)
+        right[own] &= (episodes[own] >= 0) & (episodes[own] < len(offsets) - 1)
+        right[own[1:]] &= episodes[own[1:]] > episodes[own[:-1]]
+        if not right.all():
+            place = int(right.argmin())
+            path = self._folder
+            raise damaged(
+                path,
+                f"{path}: final step {place} is step {steps[place]} of trajectory "
+                f"{episodes[place]}; expected the step after the last row of a trajectory",
+                row=place,
+                found=[int(steps[place]), int(episodes[place])],
+            )
+
+
 class ArraySource:
     """A dataset or a view whose rows are read as numpy arrays; read-only."""
 
@@ -64,6 +162,9 @@ class ArraySource:
         self._trajectories = TrajectoryTable(
             f"{folder}/{TRAJECTORIES}", manifest.num_transitions, manifest.num_trajectories
         )
+
+        self.final = FinalSteps(folder, manifest, self._trajectories)
+        """The final steps of the whole dataset; of a view, too."""
 
     def __len__(self) -> int:
         return self._manifest.num_transitions

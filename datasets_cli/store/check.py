@@ -15,6 +15,7 @@ from pathlib import Path
 
 from datasets_cli.core.checked_json import WrongValue, decode
 from datasets_cli.core.system_errors import damaged
+from datasets_cli.schema.columns import FINAL_FOLDER, final_columns
 from datasets_cli.schema.texts import OFFSETS_FILENAME, VALUES_FILENAME
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.schema.trajectory_file import table_bytes
@@ -90,6 +91,10 @@ def _sizes_needed(manifest: Manifest, record: Record) -> dict[str, int]:
     num_rows = manifest.num_transitions
     known = {TRAJECTORIES: table_bytes(manifest.num_trajectories)}
     known |= {text.filename: text.codes.row_bytes * num_rows for text in manifest.texts}
+    if num_final := manifest.final_steps:
+        codes = {text.filename: text.codes.row_bytes for text in manifest.texts}
+        final = {c.filename: c.row_bytes for c in final_columns(manifest.columns)} | codes
+        known |= {f"{FINAL_FOLDER}/{name}": size * num_final for name, size in final.items()}
     if manifest.layout == "ted":
         return known | {c.filename: c.row_bytes * num_rows for c in manifest.columns}
     row_bytes = 4 if row_map_dtype(record.num_records) == "int32" else 8
@@ -113,10 +118,13 @@ def _problems_of_text(manifest: Manifest) -> list[str]:
     """Return the problems of the vocabulary, whose number of values is not in the manifest."""
     if not manifest.texts:
         return []
-    problems = [f"{name}: is not listed" for name in _VOCABULARY if name not in manifest.files]
-    size = manifest.files.get(OFFSETS_FILENAME, {"bytes": 8})["bytes"]
-    if size < 8 or size % 8:
-        problems.append(f"{OFFSETS_FILENAME}: expected a multiple of 8 bytes, found {size}")
+    folders = ("", f"{FINAL_FOLDER}/") if manifest.final_steps else ("",)
+    needed = [folder + name for folder in folders for name in _VOCABULARY]
+    problems = [f"{name}: is not listed" for name in needed if name not in manifest.files]
+    for name in (folder + OFFSETS_FILENAME for folder in folders):
+        size = manifest.files.get(name, {"bytes": 8})["bytes"]
+        if size < 8 or size % 8:
+            problems.append(f"{name}: expected a multiple of 8 bytes, found {size}")
     return problems
 
 

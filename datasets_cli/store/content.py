@@ -20,7 +20,7 @@ from typing import Any
 
 from datasets_cli.schema.texts import AnyColumn
 
-SUCCESSOR_RULE_VERSION = 1
+SUCCESSOR_RULE_VERSION = 2
 """Incremented whenever the rule of ``schema.transitions`` gives other values."""
 
 Origin = Mapping[str, Any]

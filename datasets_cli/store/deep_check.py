@@ -20,7 +20,7 @@ import torch
 
 from datasets_cli.core.progress import Progress, Rows
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.schema.bits import bytes_of, to_array
+from datasets_cli.schema.bits import bytes_of, to_array, to_tensor
 from datasets_cli.schema.column_statistics import ColumnRange
 from datasets_cli.schema.columns import (
     DONE,
@@ -71,6 +71,36 @@ def offset_problems(dataset: Dataset) -> Iterator[str]:
     for field in record.frames:
         size = int(manifest.files[field.filename]["bytes"])
         yield from _span_problems(dataset.folder, field.offsets, "frame", num_records, size)
+
+
+def final_problems(dataset: Dataset) -> Iterator[str]:
+    """Yield the faults of the final steps."""
+    # Their numbers are checked when they are read. A function may have changed other values.
+    if not len(dataset.final) or dataset.manifest.parent is not None:
+        return
+    final, lasts = dataset.final, dataset.offsets.numpy()[1:] - 1
+    own = np.flatnonzero(final.episodes >= 0)
+    if final[TERMINATED].any():
+        yield f"final step {int(final[TERMINATED].argmax())} is terminated"
+    step = rows_per_block(dataset.row_bytes)
+    for column in dataset.manifest.columns:
+        if column.key[0] != "observation":
+            continue
+        rows = dataset.rows_of(frozenset({successor_of(column.key)}))
+        for places in (own[start : start + step] for start in range(0, len(own), step)):
+            leaf = entry(
+                rows.gather(torch.from_numpy(lasts[final.episodes[places]])),
+                successor_of(column.key),
+            )
+            recorded = bytes_of(to_tensor(final[column.key][places]))
+            differs = (bytes_of(leaf) != recorded).any(dim=1).numpy()
+            if differs.any():
+                place = int(places[differs.argmax()])
+                yield (
+                    f"{show_key(column.key)} of final step {place} is not the successor of the "
+                    "last row of its trajectory"
+                )
+                break
 
 
 def _first_wrong(count: int, wrong: Callable[[int, int], np.ndarray]) -> Iterator[int]:
@@ -215,7 +245,7 @@ def deep_check(dataset: Dataset, progress: Progress) -> DeepReport:
     """Read every value of an opened dataset, and return the report of its numbers."""
     # Of text only codes and offsets are checked: all bytes are valid values. Wrong offsets are
     # reported before any row is read.
-    if problems := list(offset_problems(dataset)):
+    if problems := [*offset_problems(dataset), *final_problems(dataset)]:
         raise _damaged(dataset, problems)
     invariants = Invariants(dataset.manifest, dataset.offsets.numpy())
     keys = [column.key for column in dataset.manifest.columns]

@@ -61,7 +61,7 @@ _Recipe = Annotated[
         **{"licence": _Text, "citation": _Text, "homepage": _Text},
     ),
 ]
-_Successors = Annotated[_Object, has({}, rule=str, version=int, dropped_steps=Count)]
+_Successors = Annotated[_Object, has({}, rule=str, version=int)]
 Metadata = Annotated[
     _Object,
     has(
@@ -101,11 +101,12 @@ class Manifest(JsonForm):
             each was checked against the catalogue; for your own data also ``columns_sha256``, the
             sha256 of the columns.
         recipe: family, version, licence, citation and homepage of the recipe.
-        successors: the rule that gave ``next.observation``, and the number of rows it dropped.
+        successors: the rule that gave ``next.observation``.
         metadata: the publisher's metadata: spaces, reference scores, known traps, and so on.
         statistics: return, length and reward statistics over all trajectories.
         record: the layout of columns in records, for the ``compact`` layout.
         texts: every column of text.
+        final_steps: recorded steps that are no transition, because their successor is unknown.
         parent: id, content and state of the dataset that this one was derived from.
         function: name and digest of the function that derived it.
         arguments: the selection of rows and the chunk size for the function.
@@ -129,6 +130,7 @@ class Manifest(JsonForm):
     statistics: _Statistics = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)
     texts: tuple[TextColumn, ...] = ()
+    final_steps: Count = 0
     parent: _Parent | None = None
     function: _Function = field(default_factory=dict)
     arguments: _Arguments = field(default_factory=dict)
@@ -172,11 +174,6 @@ class Manifest(JsonForm):
             raise NoRewards.of(what, self.id)
 
     @property
-    def dropped_steps(self) -> int:
-        """Steps of the publisher's files that were dropped because they lack a successor."""
-        return int(self.successors.get("dropped_steps", 0))
-
-    @property
     def unverified(self) -> list[str]:
         """The distinct reasons why files may differ from the publisher's."""
         checks = [str(resource.get("checked", "")) for resource in self.resources]
@@ -208,12 +205,13 @@ class Manifest(JsonForm):
         return content_of(self.id, origin, *size, self.all_columns)
 
     def json_fields(self) -> dict[str, Any]:
-        """Return the entries of the file; ``texts`` only if the dataset has text."""
+        """Return the entries of the file; without ``texts`` and ``final_steps`` if it has none."""
         entries = super().json_fields()
         entries["columns"] = [column.entry(self.num_transitions) for column in self.columns]
         if not self.has_rewards:
             entries["rewards"] = "none"
-        return entries if self.texts else {n: entries[n] for n in entries if n != "texts"}
+        absent = {name for name in ("texts", "final_steps") if not entries[name]}
+        return {name: entry for name, entry in entries.items() if name not in absent}
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -267,7 +265,8 @@ def _check_columns(manifest: Manifest) -> None:
     columns = (*manifest.columns, *(text.codes for text in manifest.texts))
     for column in columns:
         # Without dimensions of 0: torch multiplies the sizes around them, too.
-        values = manifest.num_transitions * math.prod(filter(None, column.shape))
+        num_rows = max(manifest.num_transitions, manifest.final_steps)
+        values = num_rows * math.prod(filter(None, column.shape))
         if values >= LARGEST:
             expected = f"fewer than 2**48 values of {show_key(column.key)}"
             raise WrongValue("columns", expected, values)

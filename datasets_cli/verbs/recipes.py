@@ -21,7 +21,7 @@ from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields
 from datasets_cli.core.progress import Progress, ProgressOptions
 from datasets_cli.core.progress_display import displayed
-from datasets_cli.core.quantities import file_rows
+from datasets_cli.core.quantities import recorded_steps
 from datasets_cli.errors import (
     OfflineError,
     RldsError,
@@ -210,7 +210,7 @@ class CheckedRecipe(JsonForm):
         num_datasets: the number of datasets in its catalogue.
         id: the id of the dataset that was read, or empty.
         report: the deep check of that dataset, or None.
-        notes: remarks on that dataset, such as dropped steps.
+        notes: remarks on that dataset, such as final steps.
     """
 
     JSON = "family path num_datasets id|null deep=report? notes"
@@ -391,8 +391,8 @@ def _read(
             raise
         write_manifest(staging, manifest)
         report = deep_check(open_dataset(staging, text=True), progress)
-    dropped = [file_rows(report.num_transitions, manifest.dropped_steps)]
-    notes = (*manifest.metadata["notes"], *dropped[: manifest.dropped_steps], *report.remarks)
+    final = [recorded_steps(report.num_transitions, manifest.final_steps)]
+    notes = (*manifest.metadata["notes"], *final[: manifest.final_steps], *report.remarks)
     return replace(checked, id=resolved.id, report=report, notes=notes)
 
 

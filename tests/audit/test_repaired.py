@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import shutil
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,11 +16,8 @@ import datasets_cli
 from datasets_cli import D4RLExperienceReplay, ExperienceReplay, errors
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.errors import DamagedDataset
 from datasets_cli.experience import opening
-from datasets_cli.install.find import open_installed
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.verbs.row_comparison import shared_steps
 from tests.audit.test_real_files import install
 from tests.support.d4rl_cuts import CUTS
 
@@ -169,14 +165,3 @@ def test_the_difference_is_told_by_rows_in_text_and_in_json(root: Path, capsys: 
     text = capsys.readouterr().out
     assert f"rows of d4rl/{ANT} alone: 210, 1,208\n" in text
     assert "rows that differ in next.truncated: 209, 998, 1,207\n" in text
-
-
-@pytest.mark.parametrize(
-    "entry", [{"rule": "false-end", "steps": [[0, 10**12]]}, {"steps": [[1, 1]]}, 5]
-)
-def test_repairs_that_are_not_steps_of_the_file_are_damage(root: Path, entry: object) -> None:
-    config = Config(root)
-    first, second = (open_installed(f"d4rl/{ANT}{end}", config) for end in ("", "~repaired"))
-    second._manifest = replace(second.manifest, metadata={"repairs": [entry]})
-    with pytest.raises(DamagedDataset):
-        shared_steps(first, second)

@@ -39,7 +39,7 @@ def test_download_prints_the_folder_on_stdout_alone(
     output = capsys.readouterr()
     assert output.out.strip() == str(config.root / "datasets" / DOOR)
     assert "1,495 transitions in 5 trajectories" in output.err
-    told = "1,500 rows in the file, 1,495 transitions: 5 last steps have no successor"
+    told = "1,500 recorded steps, 1,495 transitions: 5 final steps have no successor"
     assert f"{DOOR}: {told}\n" in output.err
     assert main(["info", DOOR]) == 0
     assert told in capsys.readouterr().out

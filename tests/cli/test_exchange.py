@@ -60,7 +60,7 @@ def test_a_dry_run_shows_the_plan_and_counts_rows(
 ) -> None:
     assert main(["import", table, "--name", "mine/a", "--dry-run"]) == 0
     out, err = capsys.readouterr()
-    assert "1 transition in 1 trajectory, 1 last step dropped, nothing was written" in out
+    assert "1 transition in 1 trajectory, 1 final step, nothing was written" in out
     assert out.count("rlds import a.csv --name mine/a --map") == 1 and "KEY" in err
     assert not [*config.root.glob("datasets/*")]
 

@@ -53,7 +53,7 @@ def test_every_value_is_that_of_the_arrays(config: Config) -> None:
     made = create_dataset("mine/robot", given, lengths=LENGTHS, config=config)
     found = columns_of("mine/robot", config)
     state = given["observation"]["state"]
-    assert (made.num_transitions, made.num_trajectories, made.dropped_steps) == (8, 3, 0)
+    assert (made.num_transitions, made.num_trajectories, made.final_steps) == (8, 3, 0)
     assert found["observation", "state"].tobytes() == state.tobytes()
     assert found["action",].tobytes() == given["action"].tobytes()
     assert found["next", "reward"].tobytes() == given["reward"].tobytes()
@@ -69,7 +69,7 @@ def test_recorded_successors_stay_at_truncations(config: Config, layout: str) ->
     given = {**steps(), "next_observation": {"state": np.ones((8, 3), "f4")}}
     given["terminated"] = np.zeros(8)
     made = create_dataset("mine/robot", given, lengths=LENGTHS, layout=layout, config=config)
-    assert (made.num_transitions, made.dropped_steps) == (8, 0)
+    assert (made.num_transitions, made.final_steps) == (8, 0)
     replay = datasets_cli.ExperienceReplay("mine/robot", root=config.root)
     assert replay[:]["next", "observation", "state"].eq(1).all()
     assert replay[:]["next", "truncated"][:, 0].tolist() == [0, 0, 1, 1, 0, 0, 0, 1]

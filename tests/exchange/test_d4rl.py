@@ -172,7 +172,7 @@ def test_terminals_alone_do_not_mark_ends(config: Config, tmp_path: Path) -> Non
     assert raised.value.key == "ends" and "lengths=COLUMN" in str(raised.value.advice)
     assert not (config.root / "datasets").exists()
     made = import_dataset(path, "mine/flow", map={"lengths": "steps"}, config=config)
-    assert (made.num_trajectories, made.num_transitions, made.dropped_steps) == (2, 8, 1)
+    assert (made.num_trajectories, made.num_transitions, made.final_steps) == (2, 8, 1)
     made = import_dataset(path, "mine/all", map={"ends": "terminals"}, config=config)
     assert (made.num_trajectories, made.num_transitions) == (1, 9)
 

@@ -202,9 +202,7 @@ def test_a_dry_run_counts_what_would_be_installed(config: Config, path: Path) ->
     tried = import_dataset(path, "mine/a", dry_run=True, **given)
     assert not config.root.exists() or not [*config.root.rglob("*memmap")]
     made = import_dataset(path, "mine/a", **given)
-    counts = [
-        (x.path, x.num_transitions, x.num_trajectories, x.dropped_steps) for x in (tried, made)
-    ]
+    counts = [(x.path, x.num_transitions, x.num_trajectories, x.final_steps) for x in (tried, made)]
     assert counts[0] == counts[1] == (made.path, 7, 2, 2)
     assert (tried.state, tried.size_bytes) == ("not installed", 0)
     np.savez(path, **{**np.load(path), "reward": np.full(COUNT, 1j)})

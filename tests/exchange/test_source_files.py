@@ -18,7 +18,7 @@ from datasets_cli.errors import NotWritable, SourceError
 from datasets_cli.exchange import npz
 from datasets_cli.store.manifest import Manifest, read_manifest
 
-CONTENT = "adb3c9d648fe6d7416c343ddbedbc163d256b6e729481cdc733fc84fa3ab1bc3"
+CONTENT = "3c2d3837f84aece16d8bb717ebfa1dfb47447d4f35402becf540d7c6c6260a82"
 
 
 @pytest.fixture

@@ -195,7 +195,7 @@ def test_columns_gives_names_to_a_file_whose_first_line_has_none(
     assert plan.map["observation"] == "observation_0..1" and "the first line" in plan.notes[-1]
     made = import_dataset(path, "mine/a", columns=columns, layout="ted", config=config)
     right = pandas.read_csv(path, header=None, names=NAMES, skiprows=int(head.startswith("a")))
-    assert made.num_transitions + made.dropped_steps == len(right) == num_steps
+    assert made.num_transitions + made.final_steps == len(right) == num_steps
     last = right.groupby("episode", sort=False).tail(1).index
     assert columns_of("mine/a", config)["action",].tolist() == right["action"].drop(last).tolist()
 

@@ -116,7 +116,7 @@ def test_verify_names_it_and_verifies_the_others(apple: str, state: str, capsys:
     for options in ([], ["--quick"], ["--deep"]):
         out, err = run(capsys, "verify", *options, code=4)
         assert out.startswith(f"{apple}: {state}: ")
-        assert "toy/vectors: 14 files as in the manifest" in out and apple in err
+        assert "toy/vectors: 23 files as in the manifest" in out and apple in err
     with pytest.raises(IntegrityError) as caught:
         datasets_cli.verify()
     assert [result.ok for result in caught.value.results] == [False, True]
@@ -179,7 +179,7 @@ def test_a_manifest_of_another_id_is_damage_to_every_command(
     for options in ([], ["--quick"], ["--deep"]):
         out = run(capsys, "verify", *options, code=4)[0]
         assert f"{stranger}: damaged: {OTHER}" in out
-        assert "toy/vectors: 14 files as in the manifest" in out
+        assert "toy/vectors: 23 files as in the manifest" in out
     for arguments in (
         ["convert", stranger, "--layout", "compact"],
         ["download", stranger],

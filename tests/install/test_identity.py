@@ -121,10 +121,10 @@ def test_another_version_of_recipe_or_rule_is_another_content(
         entries.load_recipe.cache_clear()
         after = install(tmp_path / "after", ID, source=str(FILES))
     entries.load_recipe.cache_clear()
-    monkeypatch.setattr("datasets_cli.install.convert.SUCCESSOR_RULE_VERSION", 2)
+    monkeypatch.setattr("datasets_cli.install.convert.SUCCESSOR_RULE_VERSION", 3)
     ruled = install(tmp_path / "ruled", ID, source=str(FILES))
     assert len({before.content, after.content, ruled.content}) == 3
-    assert before.successors["version"] == content.SUCCESSOR_RULE_VERSION == 1
+    assert before.successors["version"] == content.SUCCESSOR_RULE_VERSION == 2
 
 
 def test_one_source_byte_is_another_content(tmp_path: Path, door_source: str) -> None:

@@ -27,6 +27,7 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import TRAJECTORY_END
 from datasets_cli.recipes.d4rl import catalogue, reader
 from datasets_cli.schema import columns, summary
+from datasets_cli.schema.steps import StepRows
 from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.sources.resource import Digests, Resource, verify
 from datasets_cli.store.cache_root import CacheRoot
@@ -166,15 +167,17 @@ def test_any_steps_cut_anywhere_give_the_rows_of_the_slow_loop(
                 source["terminals"][start:stop], age, limit
             )
         blocks.append(block)
-    transitions = Transitions("random/steps")
+    final: list[StepRows] = []
+    transitions = Transitions("random/steps", final=final.append)
     found = list(iterate_rows(transitions, iter(blocks)))
 
     expected = expect(source, limit)
     wanted = {key: rows for key, rows in expected.leaves.items() if key != ("episode",)}
     keys = found[0] if found else ()
     assert_same({key: np.concatenate([rows[key] for rows in found]) for key in keys}, wanted)
-    assert transitions.num_dropped == expected.dropped
-    assert transitions.num_skipped_trajectories == expected.skipped
+    keys = final[0] if final else ()
+    found_final = {key: np.concatenate([rows[key] for rows in final]) for key in keys}
+    assert_same(found_final, expected.final)
 
 
 # What the manifest says.

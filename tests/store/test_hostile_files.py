@@ -342,7 +342,7 @@ def test_a_flag_that_is_neither_0_nor_1_is_set(originals: dict[str, Path], tmp_p
 
 
 def test_a_vocabulary_that_is_not_listed_is_missed_and_nothing_else_is_said() -> None:
-    manifest: Any = SimpleNamespace(texts=("instruction",), files={})
+    manifest: Any = SimpleNamespace(texts=("instruction",), files={}, final_steps=0)
     problems = _problems_of_text(manifest)
     assert len(problems) == 2 and all(each.endswith(": is not listed") for each in problems)
 

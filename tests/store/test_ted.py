@@ -58,7 +58,7 @@ def test_successors_are_those_of_the_drawing() -> None:
     assert numbers(rows, "next", "terminated") == [False, False, True, False, False]
     assert numbers(rows, "next", "truncated") == [False, False, False, False, True]
     assert numbers(rows, "next", "reward") == [100, 200, 300, 400, 500]
-    assert transitions.rule["dropped_steps"] == 1
+    assert transitions.num_final == 1
 
 
 def test_recorded_successors_keep_every_step() -> None:
@@ -66,11 +66,7 @@ def test_recorded_successors_keep_every_step() -> None:
     rows, transitions = convert(steps("..T..|", next_observation=recorded))
     assert numbers(rows, "next", "observation") == [50, 51, 52, 53, 54, 55]
     assert numbers(rows, "next", "truncated") == [False] * 5 + [True]
-    assert transitions.rule == {
-        "rule": "recorded",
-        "dropped_steps": 0,
-        "skipped_trajectories": 0,
-    }
+    assert transitions.rule == {"rule": "recorded"} and not transitions.num_final
 
 
 @pytest.mark.parametrize("end", ["|", "c", "."])
@@ -81,11 +77,11 @@ def test_time_limit_cut_and_end_of_source_end_alike(end: str) -> None:
     assert not any(numbers(rows, "next", "terminated"))
 
 
-def test_single_step_that_is_cut_off_is_skipped_and_counted() -> None:
+def test_single_step_that_is_cut_off_is_no_row_and_counted() -> None:
     rows, transitions = convert(steps(".T||.T"))
     assert numbers(rows, "observation") == [1, 2, 5, 6]
     assert numbers(rows, "next", "done") == [False, True, False, True]
-    assert (transitions.num_dropped, transitions.num_skipped_trajectories) == (2, 2)
+    assert (transitions.num_final, transitions.num_alone) == (2, 2)
 
 
 def test_single_step_that_terminates_stays() -> None:

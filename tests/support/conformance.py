@@ -189,7 +189,7 @@ def read_minari(folder: Path) -> Expected:
     leaves = minari_values.expected(minari_values.by_h5py(folder))
     texts = minari_values.texts_by_h5py(folder)
     ends = np.flatnonzero(leaves["next", "done"]) + 1
-    return Expected(leaves, [0, *ends.tolist()], recorded=True, dropped=0, skipped=0, texts=texts)
+    return Expected(leaves, [0, *ends.tolist()], recorded=True, texts=texts)
 
 
 def read_iris(folder: Path) -> Expected:

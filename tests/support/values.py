@@ -39,16 +39,14 @@ class Expected:
         leaves: ``{key: rows [N, ...]}`` of every leaf; empty where no step makes a transition.
         offsets: first row of each trajectory, and N.
         recorded: whether the source has the successors itself.
-        dropped: steps that are no transition.
-        skipped: trajectories without any transition.
+        final: ``{key: steps [F, ...]}`` of the recorded steps that are no transition.
         texts: ``{key: values}`` of every column of text.
     """
 
     leaves: Mapping[Key, np.ndarray]
     offsets: list[int]
     recorded: bool
-    dropped: int
-    skipped: int
+    final: Mapping[Key, np.ndarray] = field(default_factory=dict)
     texts: Mapping[Key, list[str]] = field(default_factory=dict)
 
 
@@ -79,14 +77,16 @@ def expect(source: Mapping[str, np.ndarray], max_episode_steps: int | None = Non
     """Return what a D4RL file must become; its step limit counts where it has no timeouts."""
     recorded = "next_observations" in source
     rows: dict[Key, list[np.ndarray]] = {}
-    offsets, dropped, skipped = [0], 0, 0
+    final: dict[Key, list[np.ndarray]] = {}
+    offsets = [0]
     for trajectory in split(source, max_episode_steps):
         last = trajectory.last
         if not (recorded or trajectory.terminated):
             last -= 1
-            dropped += 1
+            episode = len(offsets) - 1 if last >= trajectory.first else -1
+            for key, value in final_step(source, trajectory.last, episode).items():
+                final.setdefault(key, []).append(value)
         if last < trajectory.first:
-            skipped += 1
             continue
         for step in range(trajectory.first, last + 1):
             for key, value in transition(source, step, trajectory, step == last).items():
@@ -99,7 +99,8 @@ def expect(source: Mapping[str, np.ndarray], max_episode_steps: int | None = Non
         if isinstance(values[0], bytes)
     }
     leaves = {key: np.stack(values) for key, values in rows.items() if key not in texts}
-    return Expected(leaves, offsets, recorded, dropped, skipped, texts)
+    numbers = {key: np.stack(values) for key, values in final.items() if key not in texts}
+    return Expected(leaves, offsets, recorded, numbers, texts)
 
 
 def split(source: Mapping[str, np.ndarray], max_episode_steps: int | None) -> list[Trajectory]:
@@ -145,6 +146,20 @@ def transition(
         row[name,] = np.array([False])
         row["next", name] = np.array([flags[name]])
     return row
+
+
+def final_step(source: Mapping[str, np.ndarray], step: int, episode: int) -> dict[Key, np.ndarray]:
+    """Return a recorded step that is no transition; ``episode`` -1 where it is alone."""
+    row: dict[Key, np.ndarray] = {("episode",): np.int64(episode)}
+    for name, values in source.items():
+        if name.startswith("infos/"):
+            row["info", name.removeprefix("infos/")] = values[step]
+        elif name not in ("terminals", "timeouts"):
+            row[KEYS[name]] = values[step]
+    row["next", "reward"] = np.reshape(row["next", "reward"], (1,))
+    row["next", "terminated"] = np.array([False])
+    timeout = "timeouts" in source and bool(source["timeouts"][step])
+    return row | {("next", "truncated"): np.array([timeout]), ("recorded_step",): np.int64(step)}
 
 
 def read_leaves(folder: Path, prefix: Key = ()) -> dict[Key, np.ndarray]:
@@ -203,6 +218,10 @@ def assert_folder(folder: Path, expected: Expected) -> None:
     assert texts == expected.texts, f"text: {texts}, not {expected.texts}"
     names = {"/".join(key) + ".memmap" for key in expected.leaves}
     names |= {"/".join(("text", *key)) + ".memmap" for key in expected.texts}
+    if expected.final:
+        assert_same(read_leaves(folder / "final"), expected.final)
+        names |= {"/".join(("final", *key)) + ".memmap" for key in expected.final}
+        names |= {"/".join(("final/text", *key)) + ".memmap" for key in expected.texts}
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*.memmap")}
     assert files == names, f"files that differ: {files ^ names}"
 
@@ -215,8 +234,7 @@ def assert_folder(folder: Path, expected: Expected) -> None:
     counts = {
         "transitions": (manifest["num_transitions"], expected.offsets[-1]),
         "trajectories": (manifest["num_trajectories"], len(expected.offsets) - 1),
-        "dropped": (rule["dropped_steps"], expected.dropped),
-        "skipped": (rule["skipped_trajectories"], expected.skipped),
+        "final": (manifest.get("final_steps", 0), len(expected.final.get(("episode",), ()))),
         "recorded": (rule["rule"] == "recorded", expected.recorded),
     }
     wrong = {name: pair for name, pair in counts.items() if pair[0] != pair[1]}

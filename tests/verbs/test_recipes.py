@@ -57,7 +57,7 @@ def test_a_new_recipe_passes_its_check_and_reads_a_source(recipe: Path, source: 
     read = datasets_cli.check_recipe(recipe, source=source)
     assert read.report and read.id == "lander/first-v0"
     assert (read.report.num_transitions, read.report.num_trajectories) == (3, 2)
-    assert read.notes[0].startswith("5 rows in the file, 3 transitions")
+    assert read.notes[0].startswith("5 recorded steps, 3 transitions")
     assert "datasets_cli.recipes.lander" not in sys.modules
 
 

@@ -56,6 +56,7 @@ class Written:
     statistics: Mapping[str, Any]
     record: Mapping[str, Any] = field(default_factory=dict)
     texts: tuple[TextColumn, ...] = ()
+    final_steps: int = 0
 
 
 class TedWriter:
