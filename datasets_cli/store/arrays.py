@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
 from datasets_cli.core.checked_json import copy_of
 from datasets_cli.core.system_errors import damaged
-from datasets_cli.errors import UnknownKey
+from datasets_cli.errors import DamagedDataset, UnknownKey
 from datasets_cli.schema.columns import (
     EPISODE,
     FINAL_FOLDER,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from datasets_cli.store.layouts.records import FrameField
     from datasets_cli.store.selection import Selection
 
+Result = TypeVar("Result")
 Columns = dict[Key, np.ndarray]
 """Rows ``[n, *shape]`` by key; see ``element_types`` for dtypes that numpy lacks."""
 
@@ -66,7 +67,7 @@ class ArrayRows(Protocol):
 
 
 class FinalSteps:
-    """The final steps of a committed dataset, mapped read-only when it is opened.
+    """The final steps of a committed dataset, mapped read-only when they are first asked for.
 
     step      0  1  2T 3  4  5|  6|     T terminated, | cut off: 5 and 6 are final steps
     row       0  1  2  3  4  -   -
@@ -74,23 +75,50 @@ class FinalSteps:
     """
 
     def __init__(self, folder: Path, manifest: Manifest, trajectories: TrajectoryTable) -> None:
-        self._folder, self._id = folder / FINAL_FOLDER, manifest.id
-        self._num_steps = num_steps = manifest.final_steps
+        self._folder, self._manifest = folder / FINAL_FOLDER, manifest
+        self._num_steps = manifest.final_steps
         self._trajectories = trajectories
-        columns, self._texts = final_columns(manifest.columns), manifest.texts
-        self._arrays = {
-            column.key: map_array(
-                self._folder / column.filename if num_steps else "",
-                numpy_dtype(column.dtype),
-                (num_steps, *column.shape),
-            )
-            for column in columns
-        }
-        self._text_rows: TextRows | None = None
-        if num_steps and self._texts:
-            vocabulary = (VALUES_FILENAME, OFFSETS_FILENAME)
-            sizes = {name: manifest.files[f"{FINAL_FOLDER}/{name}"] for name in vocabulary}
-            self._text_rows = TextRows(self._folder, self._texts, sizes, num_steps)
+
+    @cached_property
+    def _arrays(self) -> Columns:
+        num_steps = self._num_steps
+        return self._of_the_same_copy(
+            lambda: {
+                column.key: map_array(
+                    self._folder / column.filename if num_steps else "",
+                    numpy_dtype(column.dtype),
+                    (num_steps, *column.shape),
+                )
+                for column in final_columns(self._manifest.columns)
+            }
+        )
+
+    @cached_property
+    def _text_rows(self) -> TextRows:
+        vocabulary = (VALUES_FILENAME, OFFSETS_FILENAME)
+        sizes = {name: self._manifest.files[f"{FINAL_FOLDER}/{name}"] for name in vocabulary}
+        return self._of_the_same_copy(
+            lambda: TextRows(self._folder, self._manifest.texts, sizes, self._num_steps)
+        )
+
+    def _of_the_same_copy(self, read: Callable[[], Result]) -> Result:
+        """Read files; the dataset may have been replaced since it was opened."""
+
+        def read_if_same() -> Result:
+            manifest = read_manifest(folder)
+            if manifest.content != self._manifest.content:
+                raise DamagedDataset(
+                    f"{self._manifest.id} was replaced by other data since it was opened, so its "
+                    "final steps cannot be read.",
+                    id=self._manifest.id,
+                    path=folder,
+                    advice="Open it again.",
+                )
+            check_sizes(folder, manifest)
+            return read()
+
+        folder = self._folder.parent
+        return read_one_copy(folder, read_if_same) if self._num_steps else read()
 
     def __len__(self) -> int:
         return self._num_steps
@@ -98,7 +126,8 @@ class FinalSteps:
     @property
     def keys(self) -> tuple[Key, ...]:
         """The keys of the columns, of numbers and of text."""
-        return (*self._arrays, *(text.key for text in self._texts))
+        columns = final_columns(self._manifest.columns)
+        return (*(each.key for each in columns), *(text.key for text in self._manifest.texts))
 
     @cached_property
     def steps(self) -> np.ndarray:
@@ -114,14 +143,14 @@ class FinalSteps:
 
     def __getitem__(self, key: Key) -> np.ndarray:
         """Return a column ``[F, *shape]``, read-only; text as objects."""
-        for text in self._texts:
+        for text in self._manifest.texts:
             if text.key == key:
-                values = self._text_rows.column(key) if self._text_rows else []
+                values = self._text_rows.column(key) if len(self) else []
                 return np.array(values, object).reshape(len(self), *text.shape)
         if key not in self._arrays:
             raise UnknownKey(
-                f"The final steps of {self._id} have no {show_key(key)}.",
-                id=self._id,
+                f"The final steps of {self._manifest.id} have no {show_key(key)}.",
+                id=self._manifest.id,
                 key=key,
                 expected=", ".join(map(show_key, self.keys)),
             )
@@ -261,7 +290,7 @@ def open_arrays(folder: Path) -> DatasetArrays:
 
     def read() -> DatasetArrays:
         manifest = read_manifest(folder)
-        return DatasetArrays(folder, manifest, check_sizes(folder, manifest))
+        return DatasetArrays(folder, manifest, check_sizes(folder, manifest, final=False))
 
     return read_one_copy(folder, read)
 

@@ -33,13 +33,15 @@ NO_RECORD = Record(size=0, num_records=0, fields=(), constants=(), made=(), fram
 _VOCABULARY = (VALUES_FILENAME, OFFSETS_FILENAME)
 
 
-def check_sizes(folder: Path, manifest: Manifest) -> Record:
+def check_sizes(folder: Path, manifest: Manifest, *, final: bool = True) -> Record:
     """Check that every file is a regular file inside the folder, of exactly the right size."""
+    # final: with the files of final steps, which are not opened before they are asked for.
     # A size must match the manifest and the columns. One `lstat` for each file. (tensordict's
     # loader skips missing leaves, pads short ones with zeros and follows symbolic links.)
     record = check_entries(folder, manifest)
     needed = _sizes_needed(manifest, record)
-    problems = [*_differences(str(folder), manifest)]
+    needed |= _final_sizes(manifest) if final else {}
+    problems = [*_differences(str(folder), manifest, () if final else f"{FINAL_FOLDER}/")]
     problems += [
         f"{name}: its columns need {size} bytes, the manifest has {listed}"
         for name, size in needed.items()
@@ -91,15 +93,18 @@ def _sizes_needed(manifest: Manifest, record: Record) -> dict[str, int]:
     num_rows = manifest.num_transitions
     known = {TRAJECTORIES: table_bytes(manifest.num_trajectories)}
     known |= {text.filename: text.codes.row_bytes * num_rows for text in manifest.texts}
-    if num_final := manifest.final_steps:
-        codes = {text.filename: text.codes.row_bytes for text in manifest.texts}
-        final = {c.filename: c.row_bytes for c in final_columns(manifest.columns)} | codes
-        known |= {f"{FINAL_FOLDER}/{name}": size * num_final for name, size in final.items()}
     if manifest.layout == "ted":
         return known | {c.filename: c.row_bytes * num_rows for c in manifest.columns}
     row_bytes = 4 if row_map_dtype(record.num_records) == "int32" else 8
     sizes = {RECORDS: record.size * record.num_records, ROW_MAP: row_bytes * num_rows}
     return sizes | known | {field.offsets: 8 * (record.num_records + 1) for field in record.frames}
+
+
+def _final_sizes(manifest: Manifest) -> dict[str, int]:
+    sizes = {each.filename: each.row_bytes for each in final_columns(manifest.columns)}
+    sizes |= {text.filename: text.codes.row_bytes for text in manifest.texts}
+    num_steps = manifest.final_steps
+    return {f"{FINAL_FOLDER}/{name}": num_steps * size for name, size in sizes.items() if num_steps}
 
 
 def _unlisted(folder: Path, manifest: Manifest, record: Record) -> Iterator[str]:
@@ -128,9 +133,12 @@ def _problems_of_text(manifest: Manifest) -> list[str]:
     return problems
 
 
-def _differences(folder: str, manifest: Manifest) -> Iterator[str]:
+def _differences(folder: str, manifest: Manifest, without: str | tuple[()]) -> Iterator[str]:
+    # without: how names of files begin that are not looked at.
     above: dict[str, str] = {}
     for name, entry in manifest.files.items():
+        if name.startswith(without):
+            continue
         parent, _, own = name.rpartition("/")
         if parent not in above:
             above[parent] = _link_above(folder, parent)

@@ -296,7 +296,7 @@ def open_dataset(
         manifest = read_manifest(folder)
         if accept is not None:
             accept(manifest)
-        record = check_sizes(folder, manifest)
+        record = check_sizes(folder, manifest, final=False)
         device = device_options.storage_device
         if device is not None and device.type == "cpu":
             check_memory(manifest.size_bytes, manifest.id)

@@ -12,7 +12,7 @@ from tensordict import TensorDict
 
 import datasets_cli
 from datasets_cli.config import Config
-from datasets_cli.errors import DamagedDataset
+from datasets_cli.errors import DamagedDataset, IntegrityError
 from datasets_cli.store.arrays import DatasetArrays, open_arrays
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.dataset import open_dataset
@@ -72,6 +72,44 @@ def test_final_steps_that_follow_no_row_are_damage(config: Config) -> None:
     (folder / "final" / "episode.memmap").write_bytes(np.array([0, 9, 1]).tobytes())
     with pytest.raises(DamagedDataset):
         _ = open_arrays(folder).final.episodes
+
+
+def test_they_are_read_from_a_dataset_that_was_replaced_by_the_same_data(config: Config) -> None:
+    columns, folder = made("ted")
+    dataset = open_arrays(folder)
+    datasets_cli.convert("mine/final", layout="compact")
+    check(columns, dataset)
+
+
+def test_they_are_refused_where_other_data_took_the_place_of_an_open_dataset(
+    config: Config,
+) -> None:
+    columns, folder = made("ted")
+    dataset = open_arrays(folder)
+    columns["reward"] = columns["reward"] + 1
+    datasets_cli.create_dataset("mine/final", columns, lengths=LENGTHS, force=True)
+    with pytest.raises(DamagedDataset) as caught:
+        _ = dataset.final.steps
+    assert (caught.value.id, caught.value.path) == ("mine/final", folder)
+
+
+@pytest.mark.parametrize("damage", ["missing", "short", "link"])
+def test_a_damaged_file_of_theirs_stops_their_reader_and_no_sampling(
+    damage: str, config: Config
+) -> None:
+    _, folder = made("ted")
+    path = folder / "final" / "action.memmap"
+    content = path.read_bytes()
+    path.unlink()
+    if damage == "short":
+        path.write_bytes(content[:-1])
+    if damage == "link":
+        path.symlink_to(folder / "action.memmap")
+    assert len(open_dataset(folder)) == 5
+    with pytest.raises(DamagedDataset):
+        _ = open_arrays(folder).final["action",]
+    with pytest.raises(IntegrityError):
+        datasets_cli.verify("mine/final", config=config)
 
 
 @pytest.mark.parametrize("number", [0, 2, 4, 2**47])
