@@ -76,13 +76,19 @@ def _nested() -> Columns:
         state,
         after,
     )
-    return steps | chained(("observation", "on"), np.arange(COUNT) % 2 == 0)
-
-
-def _tuple_of_actions() -> Columns:
-    steps = basic()
     move = steps.pop(("action",))
-    return {**steps, ("action", "0"): move, ("action", "1"): np.arange(COUNT)}
+    frames = np.arange(COUNT * 1800).reshape(COUNT, 30, 20, 3).astype("u1")
+    return {
+        **steps,
+        **chained(("observation", "on"), np.arange(COUNT) % 2 == 0),
+        **chained(("observation", "frame"), frames),
+        **chained(("observation", "words"), text("words")),
+        ("action", "0"): move,
+        ("action", "1"): np.arange(COUNT),
+        ("action", "words"): text("words"),
+        ("next", "reward"): bits("float16")[:, :1],
+        ("next", "truncated"): LAST.copy(),
+    }
 
 
 def _jumps() -> Columns:
@@ -91,15 +97,11 @@ def _jumps() -> Columns:
     return steps
 
 
-def _both_flags() -> Columns:
-    return _with(next__truncated=LAST.copy())
-
-
 def _of_one_step() -> Columns:
     return {key: rows[3:4] for key, rows in basic().items()}
 
 
-def _infos(columns: Mapping[str, np.ndarray]) -> Columns:
+def _with_infos(columns: Mapping[str, np.ndarray]) -> Columns:
     return {**basic(), **{("info", name): rows for name, rows in columns.items()}}
 
 
@@ -108,54 +110,47 @@ def text(name: str) -> np.ndarray:
     return np.array(TEXTS[name], object)
 
 
-def _of_reward(dtype: str) -> Columns:
-    return _with(next__reward=bits(dtype)[:, :1])
+def _infos() -> Columns:
+    """Return infos of every type and of many shapes, with their successors and alone."""
+    infos = {kind: bits(kind) for kind in (*NUMPYS, *PACKED)}
+    infos |= {f"x{number}": bits("int16", shape) for number, shape in enumerate(SHAPES)}
+    infos |= {name: text(name) for name in ("words", "empty", "only empty")}
+    infos["table of words"] = np.repeat(text("words"), 2).reshape(COUNT, 2)
+    return {
+        **_with_infos(infos),
+        **chained(("info", "speed"), bits("float32")),
+        ("next", "info", "later"): bits("float32"),
+    }
+
+
+def _without_successors() -> Columns:
+    steps = {**basic(), ("action",): np.arange(COUNT)}
+    del steps["next", "observation"]
+    return {**steps, ("info", "x"): bits("int8", (0,)), ("info", "y"): bits("int8", (2, 0))}
 
 
 FEATURES = {
-    "a nested observation": _nested,
-    "a tuple of actions": _tuple_of_actions,
+    "nested": _nested,
+    "infos": _infos,
+    "no successors, and a group of no width": _without_successors,
     "successors that jump": _jumps,
-    "both flags in a row": _both_flags,
     "a dataset of one step": _of_one_step,
-    "no successors": lambda: {k: v for k, v in basic().items() if k != ("next", "observation")},
-    "one number per row": lambda: _with(action=np.arange(COUNT)),
-    "a reward of float16": lambda: _of_reward("float16"),
-    "a reward of bfloat16": lambda: _of_reward("bfloat16"),
-    "frames": lambda: {
-        **basic(),
-        **chained(("observation",), np.arange(COUNT * 1800).reshape(COUNT, 30, 20, 3).astype("u1")),
-    },
-    "an info with its successor": lambda: {
-        **basic(), **chained(("info", "speed"), bits("float32"))
-    },
-    "an info after the step alone": lambda: _with(next__info__speed=bits("float32")),
+    "a reward of bfloat16": lambda: _with(next__reward=bits("bfloat16")[:, :1]),
+    "actions of bfloat16": lambda: _with(action=bits("bfloat16")),
     "an info that jumps": lambda: _with(info__x=bits("int8"), next__info__x=bits("int8") + 1),
     "one info": lambda: _with(info=bits("int8")),
     "two columns by a dot": lambda: {
         **basic(), ("info", "a.b"): bits("int8"), ("info", "a", "b"): bits("int16")
     },
-    "actions of text": lambda: {**_tuple_of_actions(), ("action", "words"): text("words")},
-    "arrays of text": lambda: _with(info__x=np.repeat(text("words"), 2).reshape(COUNT, 2)),
-    "ordinary texts": lambda: {
-        **basic(), **{("info", name): text(name) for name in ("words", "empty", "only empty")}
-    },
     **{
         f"text: {name}": lambda n=name: _with(info__x=text(n))
         for name in ("zeros at the end", "a zero inside", "bytes")
     },
-    "every type of numpy": lambda: _infos({kind: bits(kind) for kind in NUMPYS}),
-    "types that numpy lacks": lambda: _infos({kind: bits(kind) for kind in PACKED}),
-    **{
-        f"actions of {kind}": lambda k=kind: _with(action=bits(k))
-        for kind in ("bool", "bfloat16")
+    "odd names": lambda: _with_infos({name: bits("int8") for name in NAMES}),
+    "an action a/b": lambda: {
+        **{key: rows for key, rows in basic().items() if key != ("action",)},
+        **{("action", "0"): np.arange(COUNT), ("action", "a/b"): bits("int8")},
     },
-    "rows of many shapes": lambda: _infos(
-        {f"x{n}": bits("int16", shape) for n, shape in enumerate(SHAPES)}
-    ),
-    "a group of no width": lambda: _with(info__x=bits("int8", (0,)), info__y=bits("int8", (2, 0))),
-    "odd names": lambda: _infos({name: bits("int8") for name in NAMES}),
-    "an action a/b": lambda: {**_tuple_of_actions(), ("action", "a/b"): bits("int8")},
     "names of others": lambda: {**basic(), **{(name,): bits("int8") for name in TOPS}},
     "groups with names of others": lambda: {
         **basic(), **{(name, "x"): bits("int8") for name in TOPS}

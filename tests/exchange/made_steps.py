@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -52,17 +51,3 @@ def leaf_files(id: str, config: Config) -> Columns:
         )
         for column in manifest.columns
     }
-
-
-def differing(found: Columns, expected: Columns) -> list[Any]:
-    """Return the keys whose values, types or shapes differ, bit for bit; of text the values."""
-    return [
-        key
-        for key in found.keys() | expected.keys()
-        if key not in found or key not in expected or _form(found[key]) != _form(expected[key])
-    ]
-
-
-def _form(rows: np.ndarray) -> tuple[Any, ...]:
-    data = rows.tolist() if rows.dtype == object else np.ascontiguousarray(rows).tobytes()
-    return rows.dtype, rows.shape, data

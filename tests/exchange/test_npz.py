@@ -103,7 +103,7 @@ def test_what_is_damaged_is_refused_or_was_of_no_value(
     save(path := tmp_path / "a.npz", **COLUMNS)
     import_dataset(path, "mine/a", config=config, progress=None)
     data, draw, outcomes = path.read_bytes(), random.Random(7), set()
-    for number in range(150):
+    for number in range(60):
         damaged = bytearray(data[: draw.randrange(len(data))] if number % 3 == 0 else data)
         if number % 3:
             damaged[draw.randrange(len(damaged))] = draw.randrange(256)

@@ -44,8 +44,7 @@ def test_they_are_taken_with_every_value(
     expected, found = given.to_numpy(), again.to_numpy()
     assert found.keys() == expected.keys()
     for key, values in expected.items():
-        assert found[key].dtype == values.dtype, key
-        assert found[key].tolist() == values.tolist(), key
+        np.testing.assert_array_equal(found[key], values, key, strict=True)
 
 
 def test_trajectories_of_a_view_are_taken_and_cut_ones_refused(config: Config) -> None:

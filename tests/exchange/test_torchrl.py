@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from tensordict import NonTensorStack, TensorDict
 from torchrl.data import LazyMemmapStorage, SliceSampler, TensorDictReplayBuffer, TensorStorage
 
@@ -21,39 +19,11 @@ import datasets_cli
 from datasets_cli import create_dataset, export_dataset, import_dataset, plan_import
 from datasets_cli.config import Config
 from datasets_cli.errors import IntegrityError, SourceError, UnknownKey, UsageError
-from tests.exchange.made_steps import Columns, differing, leaf_files, made_steps
-
-
-def as_tensordict_reads(folder: Path) -> Columns:
-    rows = TensorDict.load_memmap(folder).flatten_keys(".")
-    return {tuple(name.split(".")): rows[name].numpy() for name in rows.keys()}  # noqa: SIM118
-
-
-def numbers_of(steps: Columns) -> Columns:
-    return {key: rows for key, rows in steps.items() if rows.dtype != object}
+from tests.exchange.made_steps import leaf_files
 
 
 def export(id: str, folder: Path, config: Config) -> Path:
     return export_dataset(id, "torchrl", folder, config=config, allow_loss=True, force=True).path
-
-
-@pytest.mark.parametrize("layout", ["ted", "compact"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=6)
-@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5), step=st.integers(1, 9))
-def test_steps_of_any_lengths_and_types_are_kept(
-    config: Config, tmp_path: Path, layout: str, lengths: list[int], step: int
-) -> None:
-    steps = made_steps(lengths)
-    create_dataset("mine/any", steps, lengths=lengths, layout=layout, config=config, force=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("datasets_cli.exchange.flat.rows_per_block", lambda row_bytes: step)
-        export("mine/any", tmp_path / "any", config)
-    found, expected = as_tensordict_reads(tmp_path / "any"), numbers_of(steps)
-    assert not differing({key: found[key] for key in expected}, expected)
-    import_dataset(tmp_path / "any", "mine/again", layout="ted", config=config, force=True)
-    found = leaf_files("mine/again", config)
-    assert not differing({key: found[key] for key in expected}, expected)
-    assert found["episode",].tolist() == np.repeat(range(len(lengths)), lengths).tolist()
 
 
 def test_torchrl_samples_whole_trajectories(config: Config, tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from datasets_cli.config import Config
 from datasets_cli.errors import DiskFull, LockedError, NotWritable, UsageError, WrongRows
 from datasets_cli.store.manifest import MANIFEST_FILENAME, read_manifest
 from tests.cli.test_wrong_calls import small_disk
-from tests.exchange.test_create import columns_of
 
 
 def episode(number: int) -> dict[str, Any]:
@@ -44,24 +43,9 @@ def write(episodes: range, config: Config, **options: Any) -> DatasetWriter:
     return writer
 
 
-def test_it_is_the_dataset_of_the_same_arrays(config: Config) -> None:
-    made = write(range(7), config).dataset
-    assert made is not None and made.num_trajectories == 7
-    parts = [episode(number) for number in range(7)]
-    lengths = [len(part["reward"]) for part in parts]
-    before = np.concatenate([part["observation"][:-1] for part in parts])
-    after = np.concatenate([part["observation"][1:] for part in parts])
-    found = columns_of("mine/robot", config)
-    assert found["observation",].tobytes() == before.tobytes()
-    assert found["next", "observation"].tobytes() == after.tobytes()
-    assert found["next", "truncated"][np.cumsum(lengths) - 1, 0].tolist() == [1, 0, 1, 0, 1, 0, 1]
-    replay = datasets_cli.ExperienceReplay("mine/robot", text=True, root=config.root)
-    assert replay[:]["info", "task"][-1] == "line\n6"
-    assert not list(config.root.glob("downloads/mine/*"))
-
-
 def test_it_has_the_content_that_create_dataset_gives(config: Config) -> None:
     write(range(7), config)
+    assert not list(config.root.glob("downloads/mine/*"))
     of_writer = read_manifest(config.root / "datasets/mine/robot").content
     parts = [episode(number) for number in range(7)]
     joined = {
