@@ -27,21 +27,18 @@ from tests.support.refusals import refused
 ID = f"minari/{files.NAME}"
 MISSION = ("observation", "mission")
 
-both_layouts = pytest.mark.parametrize("layout", ["ted", "compact"])
-
 
 def texts_of(dataset: Dataset) -> dict[Any, Any]:
     texts = dataset.texts
     return {key: texts.column(key) for key in texts.keys} if texts else {}
 
 
-@both_layouts
 @pytest.mark.parametrize("build", files.TEXTS)
-def test_every_text_is_the_files(build: Any, layout: str, install: Install) -> None:
+def test_every_text_is_the_files(build: Any, install: Install) -> None:
     folder = build()
     right = texts_by_h5py(folder)
     assert right
-    dataset = install(folder, layout=layout)
+    dataset = install(folder)
     assert texts_of(dataset) == right
     check_digests(dataset.folder, dataset.manifest)
 
@@ -93,10 +90,9 @@ def test_the_identity_knows_the_text(install: Install) -> None:
     assert stripped.computed_content() != with_text.content == with_text.computed_content()
 
 
-@both_layouts
-def test_replay_has_missions_where_asked(layout: str, install: Install) -> None:
+def test_replay_has_missions_where_asked(install: Install) -> None:
     folder = files.missions()
-    install(folder, layout=layout)
+    install(folder, layout="compact")
     missions = texts_by_h5py(folder)[MISSION]
     for kind, name in ((ExperienceReplay, ID), (MinariExperienceReplay, files.NAME)):
         replay = kind(name, batch_size=8, download=False, text=True, seed=0)
@@ -266,9 +262,10 @@ def cut_off(lengths: tuple[int, ...] = (3, 4, 2)) -> Path:
     return files.write(files.box(2), files.box(1), buffers)
 
 
-@pytest.mark.parametrize("layout", ["ted", "compact"])
-@pytest.mark.parametrize("infos_too", [False, True])
-@pytest.mark.parametrize("name", ["episode_0", "episode_1"])
+@pytest.mark.parametrize(
+    ("name", "infos_too", "layout"),
+    [("episode_0", False, "compact"), ("episode_1", False, "ted"), ("episode_1", True, "compact")],
+)
 def test_a_last_step_without_an_observation_after_it_is_dropped(
     name: str, infos_too: bool, layout: str, install: Install
 ) -> None:
@@ -300,14 +297,13 @@ def test_a_last_step_without_an_observation_after_it_is_dropped(
     assert f"1 episodes have no observation after their last step ({name}); 1 were cut off" in note
 
 
-@pytest.mark.parametrize("layout", ["ted", "compact"])
 def test_a_terminated_step_without_an_observation_after_it_stays(
-    layout: str, install: Install
+    install: Install,
 ) -> None:
     folder = files.change(
         files.build(files.box(2), files.box(1)), without_last_observation("episode_0", "episode_2")
     )
-    dataset = install(folder, layout=layout)
+    dataset = install(folder, layout="compact")
     rows = dataset.columns(())
     assert np.diff(dataset.offsets).tolist() == [3, 1, 5]
     after = rows["next", "observation"]

@@ -17,11 +17,11 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipes.d4rl import catalogue
 from datasets_cli.schema.columns import Key
 from tests.support.d4rl_files import LAYOUTS
-from tests.support.values import assert_d4rl, read_leaves
+from tests.support.values import FLAGS, assert_d4rl, read_leaves
 
 Change = Callable[[np.ndarray], np.ndarray]
 
-VARIED: list[Key] = [
+KEYS: list[Key] = [
     ("observation",),
     ("action",),
     ("info", "qpos"),
@@ -33,7 +33,6 @@ VARIED: list[Key] = [
     ("next", "terminated"),
     ("next", "truncated"),
 ]
-CONSTANT: list[Key] = [("done",), ("terminated",), ("truncated",)]
 
 
 @dataclass(frozen=True)
@@ -79,18 +78,6 @@ def case(good: Case, tmp_path: Path) -> Case:
     return replace(good, folder=shutil.copytree(good.folder, tmp_path / "copy"))
 
 
-def shifted(rows: np.ndarray) -> np.ndarray:
-    return np.roll(rows, 1, axis=0)
-
-
-def zeros(rows: np.ndarray) -> np.ndarray:
-    return np.zeros_like(rows)
-
-
-def recast(rows: np.ndarray) -> np.ndarray:
-    return rows.astype("float64" if rows.dtype == np.float32 else "float32")
-
-
 @pytest.mark.parametrize("layout", ["mujoco_v0", "mujoco_v2", "kitchen"])
 def test_no_fault_passes(layout: str, tmp_path: Path) -> None:
     case = install(layout, tmp_path)
@@ -100,63 +87,42 @@ def test_no_fault_passes(layout: str, tmp_path: Path) -> None:
     case.check()
 
 
-# Rows shifted by one, and zeros.
+def last_bit(rows: np.ndarray) -> np.ndarray:
+    changed = rows.copy()
+    changed[-1, -1] = np.nextafter(changed[-1, -1], np.inf)
+    return changed
 
 
-@pytest.mark.parametrize("fault", [shifted, zeros])
-@pytest.mark.parametrize("key", VARIED, ids=".".join)
-def test_spoilt_leaf_is_seen(fault: Change, key: Key, case: Case) -> None:
-    case.change(key, fault)
-    case.check_seen(key[-1])
+FAULTS: dict[str, tuple[Key, Change, str]] = {
+    **{f"{key[-1]} shifted": (key, lambda rows: np.roll(rows, 1, axis=0), key[-1]) for key in KEYS},
+    **{f"{key} set": ((key,), np.ones_like, key) for key in FLAGS},
+    "zeros": (("info", "qpos"), np.zeros_like, "qpos"),
+    "an end one row early": (("next", "done"), lambda rows: np.roll(rows, -1, axis=0), "done"),
+    "one bit": (("observation",), last_bit, "row 39"),
+    "-0.0 becomes 0.0": (("action",), lambda rows: rows + 0.0, r"action.*row 5"),
+    "another NaN": (
+        ("observation",),
+        lambda rows: np.where(np.isnan(rows), np.float32(np.nan), rows),
+        r"observation.*row 9",
+    ),
+}
 
 
-@pytest.mark.parametrize("key", CONSTANT, ids=".".join)
-def test_spoilt_root_flag_is_seen(key: Key, case: Case) -> None:
-    case.change(key, np.ones_like)
-    case.check_seen(key[-1])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_a_leaf_is_seen(fault: str, case: Case) -> None:
+    key, change, words = FAULTS[fault]
+    case.change(key, change)
+    case.check_seen(words)
 
 
-def test_single_number_is_seen(case: Case) -> None:
-    def last_bit(rows: np.ndarray) -> np.ndarray:
-        changed = rows.copy()
-        changed[-1, -1] = np.nextafter(changed[-1, -1], np.inf)
-        return changed
-
-    case.change(("observation",), last_bit)
-    case.check_seen("row 39")
-
-
-def test_negative_zero_that_became_positive_is_seen(case: Case) -> None:
-    case.change(("action",), lambda rows: rows + 0.0)
-    case.check_seen(r"action.*row 5")
-
-
-def test_other_kind_of_nan_is_seen(case: Case) -> None:
-    case.change(("observation",), lambda rows: np.where(np.isnan(rows), np.float32(np.nan), rows))
-    case.check_seen(r"observation.*row 9")
-
-
-# A cast.
-
-
-@pytest.mark.parametrize("key", [("observation",), ("info", "qvel"), ("next", "reward")])
-def test_cast_leaf_is_seen(key: Key, case: Case) -> None:
-    case.change(key, recast)
-    meta = case.folder.joinpath(*key[:-1], "meta.json")
+def test_a_cast_is_seen(case: Case) -> None:
+    case.change(("info", "qvel"), lambda rows: rows.astype("float32"))
+    meta = case.folder / "info" / "meta.json"
     entries = json.loads(meta.read_text())
-    other = {"torch.float32": "torch.float64", "torch.float64": "torch.float32"}
-    entries[key[-1]]["dtype"] = other[entries[key[-1]]["dtype"]]
+    assert entries["qvel"]["dtype"] == "torch.float64"
+    entries["qvel"]["dtype"] = "torch.float32"
     meta.write_text(json.dumps(entries))
-    case.check_seen(key[-1])
-
-
-# A wrong end.
-
-
-@pytest.mark.parametrize("key", [("next", "done"), ("next", "terminated"), ("next", "truncated")])
-def test_end_one_row_early_is_seen(key: Key, case: Case) -> None:
-    case.change(key, lambda rows: np.roll(rows, -1, axis=0))
-    case.check_seen(key[-1])
+    case.check_seen("qvel")
 
 
 def test_trajectory_table_with_a_wrong_end_is_seen(case: Case) -> None:
@@ -167,25 +133,16 @@ def test_trajectory_table_with_a_wrong_end_is_seen(case: Case) -> None:
     case.check_seen("offsets")
 
 
-# A wrong successor.
-
-
-def test_recorded_successors_that_are_not_used_are_seen(case: Case) -> None:
-    observations = read_leaves(case.folder)["observation",]
-    case.change(("next", "observation"), lambda rows: np.roll(observations, -1, axis=0))
+def test_successors_that_are_not_those_recorded_are_seen(case: Case) -> None:
+    leaves = read_leaves(case.folder)
+    key, done = ("next", "observation"), leaves["next", "done"]
+    case.change(key, lambda rows: np.roll(leaves["observation",], -1, axis=0))
     case.check_seen(r"'next', 'observation'.*row 0")
-
-
-def test_zeros_at_a_recorded_end_are_seen(case: Case) -> None:
-    done = read_leaves(case.folder)["next", "done"]
-    case.change(("next", "observation"), lambda rows: np.where(done, rows.dtype.type(0), rows))
+    case.change(key, lambda rows: np.where(done, rows.dtype.type(0), leaves[key]))
     case.check_seen(r"'next', 'observation'.*row 4")
 
 
-# What surrounds the leaves.
-
-
-def test_missing_leaf_is_seen(case: Case) -> None:
+def test_a_missing_leaf_is_seen(case: Case) -> None:
     meta = case.folder / "info" / "meta.json"
     entries = json.loads(meta.read_text())
     del entries["qvel"]
@@ -193,7 +150,7 @@ def test_missing_leaf_is_seen(case: Case) -> None:
     case.check_seen("qvel")
 
 
-def test_foreign_file_is_seen(case: Case) -> None:
+def test_a_foreign_file_is_seen(case: Case) -> None:
     (case.folder / "info" / "more.memmap").write_bytes(bytes(8))
     case.check_seen("more")
 

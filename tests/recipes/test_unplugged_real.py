@@ -84,14 +84,6 @@ def test_every_value_of_a_real_file_is_kept(
     assert_same(everything(install(config, layout, workers)), expected(episodes))
 
 
-def test_unclipped_rewards_of_a_real_file_tell_nothing_more_and_are_left_out(
-    episodes: list[Features], config: Config
-) -> None:
-    for episode in episodes:
-        assert np.array_equal(episode["unclipped_rewards"], episode["clipped_rewards"])
-    assert not [key for key in everything(install(config, "ted")) if key[0] == "info"]
-
-
 def test_the_numbers_of_the_episodes_are_in_a_table(
     episodes: list[Features], config: Config
 ) -> None:
