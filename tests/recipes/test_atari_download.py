@@ -26,6 +26,7 @@ from datasets_cli.install.fetch import Folder
 from datasets_cli.install.find import installed_id
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.parallel.engine import Workers
 from datasets_cli.recipes.atari_dqn.log_files import placed
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import open_dataset
@@ -305,3 +306,12 @@ def test_the_last_checkpoint_of_a_longer_run_may_be_missing(run: Logger, tmp_pat
     with pytest.raises(UsageError) as caught:
         placed(place, range(49, 52))
     assert caught.value.argument == "checkpoints"
+
+
+def test_workers_do_not_change_a_byte(run: Logger, config: Config) -> None:
+    files = []
+    for workers in (Workers(num_workers=0), Workers(num_workers=2)):
+        wish = InstallOptions("compact", force=True, source=str(run.folder), workers=workers)
+        folder = install_dataset(part_of(run), config, wish).path
+        files.append(open_dataset(folder).manifest.files)
+    assert files[0] == files[1]
