@@ -92,15 +92,18 @@ def door_source() -> str:
     return str(TEST_DATA / "d4rl" / "demonstrations")
 
 
-@pytest.fixture(scope="session")
-def root_with_door(door_source: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache root with that dataset, to be copied: an installation waits for the disk."""
+def root_with(id: str, source: str, root: Path) -> Path:
+    """Return a cache root with a dataset, to be copied: an installation waits for the disk."""
     from datasets_cli.install.installation import install_dataset
     from datasets_cli.install.options import InstallOptions
 
-    root = tmp_path_factory.mktemp("door")
-    install_dataset(DOOR, Config(root), InstallOptions(source=door_source, accept_any=True))
+    install_dataset(id, Config(root), InstallOptions(source=source, accept_any=True))
     return root
+
+
+@pytest.fixture(scope="session")
+def root_with_door(door_source: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return root_with(DOOR, door_source, tmp_path_factory.mktemp("door"))
 
 
 @pytest.fixture
@@ -113,13 +116,7 @@ def door(config: Config, root_with_door: Path) -> str:
 @pytest.fixture(scope="session")
 def root_with_hopper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache root with the first two episodes of a published file, under its id."""
-    from datasets_cli.install.installation import install_dataset
-    from datasets_cli.install.options import InstallOptions
-
-    root = tmp_path_factory.mktemp("hopper")
-    source = str(TEST_DATA / "d4rl" / "cuts")
-    install_dataset(HOPPER, Config(root), InstallOptions(source=source, accept_any=True))
-    return root
+    return root_with(HOPPER, str(TEST_DATA / "d4rl" / "cuts"), tmp_path_factory.mktemp("hopper"))
 
 
 @pytest.fixture

@@ -64,6 +64,7 @@ def packages() -> set[str]:
     return {".".join(file.parent.relative_to(PROJECT).parts) for file in files}
 
 
+@cache
 def imports_of(path: Path) -> set[str]:
     """Return the modules and rooms that a file imports.
 

@@ -5,46 +5,43 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 
 import datasets_cli
 from tests.support import executed
+from tests.support.conformance import case_of
 from tests.support.paths import DEMO_DATA
+from tests.support.values import Key
 
 PAGE = "docs/other-libraries.md"
 Columns = dict[str, np.ndarray]
 Check = Callable[[dict[str, Any]], None]
 
 
-def d4rl() -> Columns:
-    """Return the published rows of ``demo/door-human``, without the step that has no successor."""
-    with h5py.File(DEMO_DATA / "d4rl" / "hand_dapg" / "door-v0_demos_clipped.hdf5") as file:
-        names = ("observations", "actions", "rewards", "terminals", "timeouts")
-        rows = {name: file[name][()] for name in names}
-    kept = ~rows["timeouts"]
-    kept[-1] = True
-    following = np.concatenate([rows["observations"][1:], np.zeros_like(rows["observations"][:1])])
-    # A trajectory's last row is the one whose successor is the dropped step.
-    ends = np.append(rows["timeouts"][1:], False)
-    columns = {**rows, "next_observations": following, "timeouts": ends}
-    return {name: column[kept] for name, column in columns.items()}
+def rows_of(family: str, ends: tuple[str, str]) -> Columns:
+    """Return the rows that an independent reader finds, by the publisher's names."""
+    leaves = case_of(family).expected().leaves
+    names: dict[str, Key] = {
+        "observations": ("observation",),
+        "next_observations": ("next", "observation"),
+        "actions": ("action",),
+    }
+    flat: dict[str, Key] = {
+        "rewards": ("next", "reward"),
+        ends[0]: ("next", "terminated"),
+        ends[1]: ("next", "truncated"),
+    }
+    columns = {name: leaves[key] for name, key in names.items()}
+    return columns | {name: leaves[key][:, 0] for name, key in flat.items()}
 
 
-def minari() -> Columns:
-    folder = DEMO_DATA / "minari" / "D4RL" / "door" / "human-v2" / "data"
-    with h5py.File(folder / "main_data.hdf5") as file:
-        episodes = [
-            {k: v[()] for k, v in file[f"episode_{n}"].items() if k != "infos"} for n in range(3)
-        ]
-    for episode in episodes:
-        observations = episode["observations"]
-        episode |= {"observations": observations[:-1], "next_observations": observations[1:]}
-    return {name: np.concatenate([each[name] for each in episodes]) for name in episodes[0]}
+d4rl = partial(rows_of, "d4rl", ("terminals", "timeouts"))
+minari = partial(rows_of, "minari", ("terminations", "truncations"))
 
 
 def d3rlpy(names: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
 
@@ -29,6 +29,11 @@ def distributions(requirements: list[str]) -> set[str]:
     return {re.split(r"[\[<>=!~; ]", requirement)[0] for requirement in requirements}
 
 
+def is_call(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
+    is_named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    return is_named and node.func.id == name
+
+
 def imported(folders: tuple[str, ...] = ("datasets_cli", "recipes")) -> set[str]:
     """Return the modules that folders import, or ask for by ``find_spec``; those of the package."""
     found: set[str] = set()
@@ -39,9 +44,9 @@ def imported(folders: tuple[str, ...] = ("datasets_cli", "recipes")) -> set[str]
                     found |= {alias.name for alias in node.names}
                 elif isinstance(node, ast.ImportFrom) and not node.level:
                     found.add(node.module or "")
-                elif isinstance(node, ast.Call) and ast.unparse(node.func) == "import_optional":
+                elif is_call(node, "import_optional"):
                     found |= {ast.literal_eval(node.args[0])}
-                elif isinstance(node, ast.Call) and ast.unparse(node.func) == "find_spec":
+                elif is_call(node, "find_spec"):
                     found |= {each.value for each in node.args if isinstance(each, ast.Constant)}
     return {name.partition(".")[0] for name in found}
 
@@ -186,13 +191,6 @@ def test_the_wheel_has_every_file_and_no_other(installed: Path) -> None:
 def test_from_the_wheel_rlds_list_prints_the_checkouts_ids(installed: Path) -> None:
     others = [path for path in sys.path if path and Path(path) != PROJECT]
     ids = listed(installed, [str(installed), *others])
-    done = subprocess.run(
-        [sys.executable, "-m", "datasets_cli.cli.main", "list", "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    checkout = [entry["id"] for entry in json.loads(done.stdout)]
-    assert ids == checkout
+    assert ids == [record.id for record in datasets_cli.list_datasets()]
     families = {path.parent.name for path in (PROJECT / "recipes").glob("*/catalogue.py")}
     assert {id.partition("/")[0] for id in ids} == families

@@ -211,29 +211,16 @@ def test_a_script_that_was_installed_completes(shell: str, home: Path) -> None:
 
 
 def test_completion_imports_nothing_heavy(home: Path) -> None:
-    heavy = {
-        "torch",
-        "tensordict",
-        "numpy",
-        "pandas",
-        "requests",
-        "rich",
-        "pydantic",
-        "h5py",
-        "tqdm",
-    }
-    script = (
-        "import sys; from datasets_cli.cli.main import run\n"
-        "try:\n    run()\nfinally:\n"
-        f"    print('HEAVY', [n for n in {heavy} if sys.modules.get(n)], file=sys.stderr)"
-    )
-    for words in ("rlds download d4rl/hopper-", "rlds ", "rlds preprocess x --"):
-        told = {"_RLDS_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": words}
-        done = subprocess.run(
-            [sys.executable, "-c", script], env={**environment(home), **told},
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        assert done.stderr == "HEAVY []\n" and done.stdout
+    heavy = {"torch", "tensordict", "numpy", "pandas", "requests", "rich", "pydantic"}
+    heavy |= {"h5py", "tqdm"}
+    lines = ("rlds download d4rl/hopper-", "rlds ", "rlds preprocess x --")
+    text = json.dumps([{"_TYPER_COMPLETE_ARGS": line} for line in lines])
+    report = f"print('HEAVY', [n for n in {heavy} if sys.modules.get(n)], file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{COMPLETE_EACH}\n{report}"], input=text, text=True,
+        env={**environment(home), "_RLDS_COMPLETE": "complete_zsh"}, capture_output=True, check=True,
+    )  # fmt: skip
+    assert done.stderr == "HEAVY []\n" and all(done.stdout.split("\0")[:3])
 
 
 def test_only_the_command_that_is_asked_for_is_built() -> None:

@@ -10,7 +10,7 @@ import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 
 from datasets_cli import open_storage
-from datasets_cli.errors import RldsError, WrongRows
+from datasets_cli.errors import WrongRows
 from datasets_cli.preprocessing import execution, origin
 from datasets_cli.store.check import check_digests
 from tests.support.derived import preprocess
@@ -95,30 +95,6 @@ def test_text_is_that_of_each_row_where_rows_come_alone(source: Path, tmp_path: 
     right = text_of(source)
     right["info", "upper"] = [mission.upper() for mission in right[MISSION]]
     assert text_of(tmp_path / "out") == right
-
-
-def test_a_run_that_failed_continues_with_its_text(source: Path, tmp_path: Path) -> None:
-    blocked, log = tmp_path / "blocked", tmp_path / "log"
-    blocked.touch()
-
-    def counted(batch: TensorDict) -> TensorDict:
-        with log.open("a") as file:
-            file.write(f"{len(batch)}\n")
-        if blocked.exists() and int(batch["episode"][-1]) == 4:
-            raise ValueError("stop here")
-        return words(batch)
-
-    with pytest.raises(RldsError, match="stop here"):
-        preprocess(source, counted, tmp_path / "out", num_workers=0)
-    blocked.unlink()
-    log.unlink()
-    preprocess(source, counted, tmp_path / "out", num_workers=0)
-    lengths = [int(line) for line in log.read_text().split()]
-    probed, compared, continued = lengths[0], lengths[1:4], lengths[4:]
-    assert probed == LENGTHS[0] and compared == [sum(LENGTHS[:2]), *LENGTHS[:2]]
-    assert sum(continued) < sum(LENGTHS) - 10
-    preprocess(source, words, tmp_path / "right", num_workers=0)
-    assert hashes(tmp_path / "out") == hashes(tmp_path / "right")
 
 
 @in_both_layouts

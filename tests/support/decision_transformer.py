@@ -8,44 +8,37 @@ it, what is missing is padded, and the return to go counts the rest of the whole
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
-import h5py
 import numpy as np
+
+from tests.support import conformance
+from tests.support.values import Expected, expect, read_source
 
 Trajectory = Mapping[str, np.ndarray]
 """``states``, ``actions`` and ``rewards`` of one trajectory, each ``[steps, ...]``."""
 
 
 def read_minari(path: Path) -> list[Trajectory]:
-    with h5py.File(path) as file:
-        return [
-            {
-                "states": file[f"episode_{number}/observations"][:-1],
-                "actions": file[f"episode_{number}/actions"][:],
-                "rewards": file[f"episode_{number}/rewards"][:],
-            }
-            for number in range(len(file))
-        ]
+    return trajectories_of(conformance.read_minari(path.parent))
 
 
 def read_d4rl(path: Path) -> list[Trajectory]:
-    """Return the trajectories of a file of D4RL without next observations.
+    return trajectories_of(expect(read_source(path)))
 
-    The last step of one that is cut off has no successor, and is no transition.
-    """
-    with h5py.File(path) as file:
-        names = {"states": "observations", "actions": "actions", "rewards": "rewards"}
-        columns = {name: file[theirs][:] for name, theirs in names.items()}
-        terminals, timeouts = file["terminals"][:], file["timeouts"][:]
-    found, start = [], 0
-    for step in range(len(terminals)):
-        if terminals[step] or timeouts[step] or step == len(terminals) - 1:
-            stop = step + 1 if terminals[step] else step
-            if stop > start:
-                found.append({name: column[start:stop] for name, column in columns.items()})
-            start = step + 1
-    return found
+
+def trajectories_of(rows: Expected) -> list[Trajectory]:
+    """Return the trajectories of rows that an independent reader finds, in their order."""
+    columns = {
+        "states": rows.leaves["observation",],
+        "actions": rows.leaves["action",],
+        "rewards": rows.leaves["next", "reward"][:, 0],
+    }
+    return [
+        {name: column[start:stop] for name, column in columns.items()}
+        for start, stop in pairwise(rows.offsets)
+    ]
 
 
 def returns_to_go(rewards: np.ndarray, gamma: float) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import sys
@@ -15,7 +14,6 @@ from xml.etree import ElementTree
 
 import av
 import gymnasium
-import h5py
 import numpy as np
 import pytest
 from PIL import Image, ImageSequence
@@ -27,6 +25,7 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError, install_extra
 from datasets_cli.verbs.plot_values import LARGEST
+from tests.support.conformance import case_of
 from tests.support.disks import Disks
 from tests.support.mixture_members import rows_of, write
 from tests.support.paths import DEMO_DATA
@@ -44,14 +43,8 @@ def pong(request: pytest.FixtureRequest, config: Config) -> str:
 
 
 def published() -> np.ndarray:
-    """Return the frames of the first trajectory; three that fill the first stack come before."""
-    logs = DEMO_DATA / "atari_dqn/Pong/5/replay_logs"
-    files = [logs / f"$store$_observation_ckpt.{number}.gz" for number in range(3)]
-    parts = [np.load(BytesIO(gzip.decompress(file.read_bytes()))) for file in files]
-    frames = np.concatenate(parts)
-    for number in (1, 2):  # the step at which a log was saved is in the following one
-        frames[400 * number - 1] = parts[number][399]
-    return frames[3:965]
+    """Return the frames of the first trajectory, which an independent reader finds."""
+    return case_of("atari_dqn").expected().leaves["observation",][:962]
 
 
 def in_gif(path: Path, mode: str) -> np.ndarray:
@@ -298,19 +291,20 @@ def test_the_command_prints_the_path_and_says_what_is_in_it(
 DOOR = "demo/door-minari"
 
 
-@pytest.fixture(params=["ted", "compact"])
-def door_minari(request: pytest.FixtureRequest, config: Config) -> str:
-    datasets_cli.download(DOOR, layout=request.param, config=config)
+@pytest.fixture
+def door_minari(config: Config) -> str:
+    datasets_cli.download(DOOR, config=config)
     return DOOR
 
 
-def published_columns(name: str) -> list[np.ndarray]:
-    with h5py.File(DEMO_DATA / "minari/D4RL/door/human-v2/data/main_data.hdf5") as file:
-        return [group[name][:] for group in file.values()]
+def published_columns(*key: str) -> list[np.ndarray]:
+    """Return the rows of a column of each trajectory, which an independent reader finds."""
+    expected = case_of("minari").expected()
+    return np.split(expected.leaves[key], expected.offsets[1:-1])
 
 
 def test_bars_count_the_returns_and_rewards_of_the_published_file(door_minari: str) -> None:
-    rewards = published_columns("rewards")
+    rewards = published_columns("next", "reward")
     for kind, values in (
         ("returns", [each.sum() for each in rewards]),
         ("reward", np.concatenate(rewards)),
@@ -324,20 +318,20 @@ def test_bars_count_the_returns_and_rewards_of_the_published_file(door_minari: s
 
 def test_lengths_and_ends_are_those_of_the_published_file(door_minari: str) -> None:
     chart = datasets_cli.plot(door_minari, kind="lengths")
-    lengths = [len(each) for each in published_columns("rewards")]
+    lengths = [len(each) for each in published_columns("next", "reward")]
     assert (chart.labels, chart.series[0].counts) == (("300",), (lengths.count(300),))
     ends = datasets_cli.plot(door_minari, kind="ends")
     assert dict(zip(ends.labels, ends.series[0].counts, strict=True)) == {
-        "terminated": sum(each[-1] for each in published_columns("terminations")),
-        "truncated": sum(each[-1] for each in published_columns("truncations")),
+        "terminated": sum(each[-1] for each in published_columns("next", "terminated")),
+        "truncated": sum(each[-1] for each in published_columns("next", "truncated")),
         "both": 0,
         "neither": 0,
     }
 
 
 def test_the_spread_of_each_number_of_actions_and_observations_is_numpys(door_minari: str) -> None:
-    observations = [each[:-1] for each in published_columns("observations")]
-    for kind, rows in (("actions", published_columns("actions")), ("observations", observations)):
+    for kind, key in (("actions", "action"), ("observations", "observation")):
+        rows = published_columns(key)
         (series,) = datasets_cli.plot(door_minari, kind=kind).series
         expected = np.quantile(np.concatenate(rows).astype(float), (0, 0.1, 0.5, 0.9, 1), axis=0)
         np.testing.assert_allclose(np.transpose(series.quantiles), expected)

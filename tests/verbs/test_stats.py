@@ -1,15 +1,12 @@
-"""`rlds stats` beside what h5py, numpy and pandas read of the publishers' files alone."""
+"""`rlds stats` beside what numpy and pandas make of the publishers' files alone."""
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pandas
 import pytest
@@ -28,73 +25,22 @@ from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.tables import load_summary, load_table, save_table
 from tests.support import text_rows
-from tests.support.paths import DEMO_DATA
+from tests.support.conformance import case_of
 from tests.support.refusals import check_refused, refused
+from tests.verbs.test_peek import FAMILIES
 
 Capture = pytest.CaptureFixture[str]
-Columns = dict[str, np.ndarray]
-MINARI = DEMO_DATA / "minari/D4RL/door/human-v2/data/main_data.hdf5"
-PONG = DEMO_DATA / "atari_dqn/Pong/5/replay_logs"
-
-
-def door_human() -> Columns:
-    """The rows but the last of the first episode, which is cut off."""
-    kept = np.delete(np.arange(300), 199)
-    with h5py.File(DEMO_DATA / "d4rl/hand_dapg/door-v0_demos_clipped.hdf5") as file:
-        names = {"observation": "observations", "action": "actions", "next.reward": "rewards"}
-        columns = {name: file[field][:][kept] for name, field in names.items()}
-    return columns | {"ends": np.array([199, 299])}
-
-
-def door_minari() -> Columns:
-    with h5py.File(MINARI) as file:
-        groups = [file[f"episode_{number}"] for number in range(len(file))]
-        return {
-            "observation": np.concatenate([group["observations"][:-1] for group in groups]),
-            "next.observation": np.concatenate([group["observations"][1:] for group in groups]),
-            "action": np.concatenate([group["actions"][:] for group in groups]),
-            "next.reward": np.concatenate([group["rewards"][:] for group in groups]),
-            "ends": np.cumsum([len(group["rewards"]) for group in groups]),
-        }
-
-
-def iris() -> Columns:
-    lines = (DEMO_DATA / "openml/data/v1/download/61/iris.arff").read_text().splitlines()
-    rows = [line.split(",") for line in lines if line[:1] not in ("", "%", "@")]
-    table = pandas.DataFrame(rows)
-    features = table.iloc[:, :4].astype(float).to_numpy()
-    return {"observation": features, "next.reward": np.ones(150), "ends": np.arange(1, 151)}
-
-
-def pong() -> Columns:
-    """The rows of three full turns of a ring of 400, but three that pad each beginning.
-
-    A ring is saved before its last row is written, which is the next file's.
-    """
-    kept = np.r_[3:965, 968:1005]
-
-    def column(name: str) -> np.ndarray:
-        files = [PONG / f"$store$_{name}_ckpt.{number}.gz" for number in range(3)]
-        first, second, third = (
-            np.load(io.BytesIO(gzip.decompress(file.read_bytes()))) for file in files
-        )
-        parts = first[:399], second[399:], second[:399], third[399:], third[:206]
-        return np.concatenate(parts)[kept]
-
-    columns = {"action": column("action"), "next.reward": column("reward")}
-    return columns | {"frames": column("observation"), "ends": np.array([962, 999])}
-
-
-DEMOS = {"door-human": door_human, "door-minari": door_minari, "iris": iris, "pong": pong}
 
 
 @pytest.mark.parametrize("layout", ["ted", "compact"])
-@pytest.mark.parametrize("name", DEMOS)
-def test_statistics_are_those_of_the_published_file(name: str, layout: str, config: Config) -> None:
-    datasets_cli.download(f"demo/{name}", layout=layout, config=config)
-    columns = DEMOS[name]()
-    ends, frames = columns.pop("ends"), columns.pop("frames", None)
-    found = datasets_cli.dataset_stats(f"demo/{name}", columns=columns, config=config)
+@pytest.mark.parametrize("id", FAMILIES)
+def test_statistics_are_those_of_the_published_file(id: str, layout: str, config: Config) -> None:
+    datasets_cli.download(id, layout=layout, config=config)
+    expected = case_of(FAMILIES[id]).expected()
+    leaves = {".".join(key): values for key, values in expected.leaves.items()}
+    measured = ("observation", "next.observation", "action", "next.reward")
+    columns = {key: leaves[key] for key in measured if key in leaves and leaves[key].dtype != "u1"}
+    found = datasets_cli.dataset_stats(id, columns=columns, config=config)
     assert found.columns.keys() == columns.keys() and (found.made, found.changed) == (True, ())
     for key, values in columns.items():
         rows = pandas.DataFrame(values.reshape(len(values), -1).astype(float))
@@ -106,13 +52,13 @@ def test_statistics_are_those_of_the_published_file(name: str, layout: str, conf
         assert whole["count"] == rows.size and whole["constant"] == (rows.nunique() == 1).all()
         assert whole["std"] == pytest.approx(rows.to_numpy().std(), abs=1e-9)
         assert whole["quantiles"][2] == pytest.approx(np.median(rows), rel=1e-12)
-    starts = np.r_[0, ends[:-1]]
+    starts = expected.offsets[:-1]
     returns = np.add.reduceat(columns["next.reward"].reshape(-1).astype(float), starts)
     assert found.trajectories["return"]["max"] == pytest.approx(returns.max())
-    assert found.trajectories["length"]["mean"] == (ends - starts).mean()
-    if frames is not None:
-        all_columns = datasets_cli.dataset_stats(f"demo/{name}", config=config)
-        assert all_columns.frames["observation"]["mean"] == pytest.approx([frames.mean()])
+    assert found.trajectories["length"]["mean"] == np.diff(expected.offsets).mean()
+    if id == "demo/pong":
+        mean = datasets_cli.dataset_stats(id, config=config).frames["observation"]["mean"]
+        assert mean == pytest.approx([leaves["observation"].mean()])
 
 
 def derived(config: Config, put: Callable[[TensorDict], TensorDict]) -> str:
@@ -142,7 +88,7 @@ def test_swapped_columns_are_seen_beside_the_published_file(config: Config) -> N
         return batch
 
     found = datasets_cli.dataset_stats(derived(config, put), columns="action", config=config)
-    expected = door_human()["action"].astype(float).mean(0)
+    expected = case_of("d4rl").expected().leaves["action",].astype(float).mean(0)
     assert not np.allclose(found.numbers["action"]["mean"], expected)
     np.testing.assert_allclose(found.numbers["action"]["mean"], np.roll(expected, 1), atol=1e-12)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 
@@ -19,19 +19,18 @@ from datasets_cli.project import Pipeline
 from datasets_cli.results import DerivedColumns
 from datasets_cli.store.manifest import read_manifest
 from tests.support.paths import TEST_DATA
+from tests.support.values import expect, read_source
 
 Capture = pytest.CaptureFixture[str]
 FILE = TEST_DATA / "d4rl" / "demonstrations" / "door-v0_demos_clipped.hdf5"
 
 
 def trajectories_of_the_file() -> list[dict[str, np.ndarray]]:
-    """Return the rows of each trajectory: the last step of the file's has no successor."""
-    with h5py.File(FILE) as file:
-        steps = {name: file[name][:] for name in ("observations", "actions", "rewards")}
-        ends = np.flatnonzero(file["timeouts"][:]) + 1
-    bounds = zip([0, *ends[:-1]], ends, strict=True)
+    """Return the rows of each trajectory that an independent reader finds."""
+    expected = expect(read_source(FILE))
     return [
-        {name: values[start : stop - 1] for name, values in steps.items()} for start, stop in bounds
+        {".".join(key): values[start:stop] for key, values in expected.leaves.items()}
+        for start, stop in pairwise(expected.offsets)
     ]
 
 
@@ -46,15 +45,15 @@ def call(*words: str) -> int:
 
 def test_a_condition_keeps_the_trajectories_of_the_file_for_which_it_holds(door: str) -> None:
     known = trajectories_of_the_file()
-    returns = [float(rows["rewards"].astype(np.float64).sum()) for rows in known]
+    returns = [float(rows["next.reward"].astype(np.float64).sum()) for rows in known]
     middle = sorted(returns)[2]
     where = f"return > {middle} and length >= 100"
     assert call(door, "--where", where) == 0
     kept = [rows for rows, total in zip(known, returns, strict=True) if total > middle]
     assert len(kept) == 2
-    assert np.array_equal(actions(), np.concatenate([rows["actions"] for rows in kept]))
+    assert np.array_equal(actions(), np.concatenate([rows["action"] for rows in kept]))
     observations = opened("derived/x").column(("observation",)).numpy()
-    assert np.array_equal(observations, np.concatenate([rows["observations"] for rows in kept]))
+    assert np.array_equal(observations, np.concatenate([rows["observation"] for rows in kept]))
     parent = opened("derived/x").dataset.manifest.parent
     assert parent and parent["where"] == where and parent["view"] == f"filter({where!r})"
 
@@ -71,7 +70,7 @@ def test_some_trajectories_are_drawn_by_the_seed_and_keep_their_order(door: str)
     assert call(door, "--max-trajectories", "3", "--seed", "5") == 0
     known = trajectories_of_the_file()
     numbers = [
-        next(number for number, rows in enumerate(known) if np.array_equal(rows["actions"], found))
+        next(number for number, rows in enumerate(known) if np.array_equal(rows["action"], found))
         for found in np.split(actions(), opened("derived/x").offsets.numpy()[1:-1])
     ]
     assert numbers == sorted(set(numbers)) and len(numbers) == 3
@@ -82,7 +81,7 @@ def test_some_trajectories_are_drawn_by_the_seed_and_keep_their_order(door: str)
     assert len(drawn) > 1
     preprocess(door, Pipeline(), "all", max_trajectories=9)
     whole = opened("derived/all").dataset.manifest
-    assert whole.num_transitions == sum(len(rows["actions"]) for rows in known)
+    assert whole.num_transitions == sum(len(rows["action"]) for rows in known)
     assert whole.parent and "view" not in whole.parent, "none is left out"
 
 
@@ -92,7 +91,7 @@ def half(batch: Any) -> Any:
 
 def test_a_function_may_read_some_trajectories_too(door: str) -> None:
     preprocess(door, half, "x", where="number == 3")
-    assert np.array_equal(actions(), trajectories_of_the_file()[3]["actions"] / 2)
+    assert np.array_equal(actions(), trajectories_of_the_file()[3]["action"] / 2)
     with pytest.raises(UsageError) as caught:
         preprocess(door, half, "x", where="number == 4")
     assert caught.value.found == ["the rows filter('number == 3'), now filter('number == 4')"]
@@ -100,7 +99,7 @@ def test_a_function_may_read_some_trajectories_too(door: str) -> None:
 
 def test_a_dry_run_shows_how_much_is_kept_and_writes_nothing(door: str, capsys: Capture) -> None:
     assert call(door, "--where", "number < 2", "--returns-to-go", "--dry-run") == 0
-    rows = sum(len(found["actions"]) for found in trajectories_of_the_file()[:2])
+    rows = sum(len(found["action"]) for found in trajectories_of_the_file()[:2])
     shown = capsys.readouterr().out
     assert f"{rows:,} transitions in 2 trajectories" in shown
     assert "returns_to_go                float32  [1]" in shown

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Callable
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 import torch
@@ -21,9 +19,10 @@ from datasets_cli.replay.transforms import scaling
 from datasets_cli.schema.columns import Column
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.manifest import Manifest
+from tests.support.conformance import case_of
 from tests.support.d4rl_cuts import CUTS
-from tests.support.paths import DEMO_DATA
 from tests.support.refusals import refused
+from tests.support.values import expect, read_source
 
 Leaves = dict[str, np.ndarray]
 """Columns by their names with dots."""
@@ -33,28 +32,9 @@ FLAGS = {*ENDS, *(f"next.{flag}" for flag in ENDS)}
 
 
 def read_rows() -> Leaves:
-    """Return the rows of the file, which records successors and has no timeouts."""
-    with h5py.File(CUTS["hopper-medium-v2"].path) as file:
-        names = {
-            "observation": "observations",
-            "action": "actions",
-            "next.observation": "next_observations",
-            "info.qpos": "infos/qpos",
-            "info.qvel": "infos/qvel",
-            "info.action_log_probs": "infos/action_log_probs",
-        }
-        rows = {name: file[source][:] for name, source in names.items()}
-        rows["next.reward"] = file["rewards"][:].reshape(-1, 1)
-        ends = file["terminals"][:].astype(bool).reshape(-1, 1)
-        assert not file["timeouts"][:].any()
-    assert ends[-1, 0], "every row is of a trajectory that ends"
-    never = np.zeros_like(ends)
-    flags = {"done": never, "terminated": never, "truncated": never}
-    after = {"next.done": ends, "next.terminated": ends, "next.truncated": never}
-    episodes = np.zeros(len(ends), np.int64)
-    for row in range(1, len(ends)):
-        episodes[row] = episodes[row - 1] + ends[row - 1, 0]
-    return rows | flags | after | {"episode": episodes}
+    """Return the rows of the published file that an independent reader finds."""
+    leaves = expect(read_source(CUTS["hopper-medium-v2"].path)).leaves
+    return {".".join(key): values for key, values in leaves.items()}
 
 
 def returns_to_go(rows: Leaves, gamma: float) -> np.ndarray:
@@ -244,14 +224,9 @@ def test_statistics_of_the_first_rows_are_those_of_the_first_rows(hopper: str) -
     )
 
 
-LOGS = DEMO_DATA / "atari_dqn" / "Pong" / "5" / "replay_logs"
-
-
 def frames_of_the_file() -> np.ndarray:
-    """Return the first rows' frames, uint8 ``[n, 84, 84]``; three are before the first row."""
-    with gzip.open(LOGS / "$store$_observation_ckpt.0.gz") as file:
-        frames: np.ndarray = np.load(file)[3:]
-    return frames
+    """Return the frames ``[n, 84, 84]`` that an independent reader finds."""
+    return case_of("atari_dqn").expected().leaves["observation",]
 
 
 def resized(frames: np.ndarray, height: int, width: int) -> np.ndarray:
