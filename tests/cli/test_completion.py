@@ -215,10 +215,12 @@ def test_completion_imports_nothing_heavy(home: Path) -> None:
     heavy |= {"h5py", "tqdm"}
     lines = ("rlds download d4rl/hopper-", "rlds ", "rlds preprocess x --")
     text = json.dumps([{"_TYPER_COMPLETE_ARGS": line} for line in lines])
-    report = f"print('HEAVY', [n for n in {heavy} if sys.modules.get(n)], file=sys.stderr)"
+    found = f"[name for name in {heavy} if sys.modules.get(name)]"
+    report = f"print('HEAVY', {found}, file=sys.stderr)"
     done = subprocess.run(
         [sys.executable, "-c", f"{COMPLETE_EACH}\n{report}"], input=text, text=True,
-        env={**environment(home), "_RLDS_COMPLETE": "complete_zsh"}, capture_output=True, check=True,
+        env={**environment(home), "_RLDS_COMPLETE": "complete_zsh"},
+        capture_output=True, check=True,
     )  # fmt: skip
     assert done.stderr == "HEAVY []\n" and all(done.stdout.split("\0")[:3])
 

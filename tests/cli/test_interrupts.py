@@ -38,24 +38,13 @@ run()
 """
 
 
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
-def test_a_signal_while_modules_are_imported_has_its_code_and_no_traceback(
-    number: int, code: int
-) -> None:
-    script = SIGNAL_AT_IMPORT.format(number=int(number))
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (code, b"", b"")
-
-
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
-def test_a_signal_in_a_callback_of_a_weak_reference_is_not_lost(number: int, code: int) -> None:
-    # Python ignores the exception there; the module system has such a callback for each import.
-    script = f"""
+# Python ignores the exception there; the module system has such a callback for each import.
+SIGNAL_IN_CALLBACK = """
 import signal, time, weakref
 from datasets_cli.cli.parser.command import Interrupted, interruptible
 class Lock: pass
 lock = Lock()
-reference = weakref.ref(lock, lambda _: signal.raise_signal({int(number)}))
+reference = weakref.ref(lock, lambda _: signal.raise_signal({number}))
 try:
     with interruptible():
         del lock
@@ -63,7 +52,17 @@ try:
 except Interrupted as interrupted:
     raise SystemExit(interrupted.code)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "script", [SIGNAL_AT_IMPORT, SIGNAL_IN_CALLBACK], ids=["import", "weakref"]
+)
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+def test_a_signal_while_modules_are_imported_has_its_code_and_no_traceback(
+    number: int, code: int, script: str
+) -> None:
+    command = [sys.executable, "-c", script.format(number=int(number))]
+    done = subprocess.run(command, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (code, b"", b"")
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay
 from datasets_cli.cli.main import main
-from datasets_cli.errors import RldsError, Unsupported, UsageError, WrongRows, WrongSize
+from datasets_cli.errors import RldsError, Unsupported, UsageError, WrongSize
 from datasets_cli.parallel.tasks import CallingProcess
 from datasets_cli.preprocessing import chunk, origin
 from datasets_cli.preprocessing.origin import command_of
@@ -360,30 +359,6 @@ def test_a_failed_run_to_a_new_folder_leaves_what_the_same_call_continues(
         preprocess(source, fails_late, tmp_path / "out", num_workers=0)
     (left,) = {*tmp_path.iterdir()} - before
     assert left.name.endswith(".partial"), "and no lock"
-
-
-class Odd:
-    pass
-
-
-@pytest.mark.parametrize(
-    ("put", "found"),
-    [
-        (lambda batch: batch.set_non_tensor("odd", Odd()), "Odd"),
-        (lambda batch: batch.set("odd", [Odd() for _ in batch]), "Odd"),
-        (lambda batch: batch.set_non_tensor("odd", 3), "int"),
-        (lambda batch: batch.set("odd", torch.zeros(len(batch)).to_sparse()), "Tensor"),
-    ],
-)
-def test_what_cannot_be_stored_is_named_with_its_type_and_what_can_be(
-    source: Path, tmp_path: Path, put: Callable[[TensorDict], object], found: str
-) -> None:
-    def function(batch: TensorDict) -> TensorDict:
-        put(batch)
-        return batch
-
-    with refused(WrongRows, key=("odd",), found=found):
-        preprocess(source, function, tmp_path / "out", num_workers=0)
 
 
 PARENT = {"id": "d4rl/x-v0", "content": "0"}

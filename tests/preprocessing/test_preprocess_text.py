@@ -159,11 +159,19 @@ def test_other_text_for_later_rows_is_refused(
         preprocess(source, function, tmp_path / "out", num_workers=0)
 
 
+class Odd:
+    pass
+
+
 @pytest.mark.parametrize(
     ("entry", "found"),
     [
         (lambda n: NonTensorData({"a": 1}, batch_size=[n]), "dict"),
         (lambda n: NonTensorData(b"bytes", batch_size=[n]), "bytes"),
+        (lambda n: NonTensorData(3, batch_size=[n]), "int"),
+        (lambda n: NonTensorData(Odd(), batch_size=[n]), "Odd"),
+        (lambda n: [Odd() for _ in range(n)], "Odd"),
+        (lambda n: torch.zeros(n).to_sparse(), "Tensor"),
         (lambda n: NonTensorStack(*[None] * n), "NoneType"),
         (lambda n: NonTensorStack(*["a"] * (n - 1), 3), "int"),
         (
@@ -185,8 +193,7 @@ def test_another_non_tensor_is_refused_by_name(
 
 def test_a_lone_surrogate_is_refused(source: Path, tmp_path: Path) -> None:
     def function(batch: TensorDict) -> TensorDict:
-        batch["info", "odd"] = ["\ud800"] * len(batch)
-        return batch
+        return batch.set(("info", "odd"), ["\ud800"] * len(batch))
 
     with pytest.raises(WrongRows):
         preprocess(source, function, tmp_path / "out", num_workers=0)

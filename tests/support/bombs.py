@@ -137,7 +137,10 @@ def shared_scalars(file: h5py.File) -> None:
     path.write_bytes(data)
 
 
-def minari(write: Callable[[Path], str], **metadata: Any) -> Make:
+Write = Callable[[Path], str]
+
+
+def minari(write: Write, **metadata: Any) -> Make:
     """Return what writes a Minari dataset whose data a function writes; it returns their form."""
 
     def make(folder: Path) -> str:
@@ -149,7 +152,7 @@ def minari(write: Callable[[Path], str], **metadata: Any) -> Make:
     return make
 
 
-def episode(steps: int, shape: tuple[int, ...] = (2,)) -> Callable[[Path], str]:
+def episode(steps: int, shape: tuple[int, ...] = (2,)) -> Write:
     """Return what writes an episode that says it has a number of steps, and has none."""
 
     def write(folder: Path) -> str:
@@ -165,19 +168,15 @@ def episode(steps: int, shape: tuple[int, ...] = (2,)) -> Callable[[Path], str]:
     return write
 
 
-def narrow_chunks(folder: Path) -> str:
-    episode(3)(folder)
-    with h5py.File(folder / "main_data.hdf5", "a") as file:
-        file.create_dataset("episode_0/infos/x", (3, 1 << 20), "f4", chunks=(1, 1))
-    return "hdf5"
+def with_array(path: str, shape: tuple[int, ...], dtype: str, **options: Any) -> Write:
+    def write(folder: Path) -> str:
+        episode(3)(folder)
+        with h5py.File(folder / "main_data.hdf5", "a") as file:
+            file.pop(path, None)
+            file.create_dataset(path, shape, dtype, **options)
+        return "hdf5"
 
-
-def wide_flags(folder: Path) -> str:
-    episode(3)(folder)
-    with h5py.File(folder / "main_data.hdf5", "a") as file:
-        del file["episode_0/terminations"]
-        file.create_dataset("episode_0/terminations", (3, 1 << 31), "?")
-    return "hdf5"
+    return write
 
 
 def table(num_rows: int, **columns: Any) -> pa.Table:
@@ -187,7 +186,7 @@ def table(num_rows: int, **columns: Any) -> pa.Table:
     return pa.table({**names, "terminations": flags, "truncations": flags, **columns})
 
 
-def arrow(make_table: Callable[[], pa.Table], codec: str) -> Callable[[Path], str]:
+def arrow(make_table: Callable[[], pa.Table], codec: str) -> Write:
 
     def write(folder: Path) -> str:
         found = make_table()
@@ -226,7 +225,7 @@ def one_text(num_rows: int, num_bytes: int) -> pa.Table:
     return table(num_rows, infos=infos)
 
 
-def parquet(make_table: Callable[[], pa.Table], **options: Any) -> Callable[[Path], str]:
+def parquet(make_table: Callable[[], pa.Table], **options: Any) -> Write:
 
     def write(folder: Path) -> str:
         (folder / "0").mkdir()
@@ -379,9 +378,13 @@ BOMBS: dict[str, Bomb] = {
     "HDF5 texts that share their bytes": Bomb("text_bytes", d4rl(shared_texts)),
     "HDF5 groups in groups": Bomb("nesting", d4rl(groups_in_groups)),
     "HDF5 scalars that share their bytes": Bomb("json_bytes", d4rl(shared_scalars)),
-    "an HDF5 episode of chunks of one value": Bomb("row_bytes", minari(narrow_chunks)),
+    "an HDF5 episode of chunks of one value": Bomb(
+        "row_bytes", minari(with_array("episode_0/infos/x", (3, 1 << 20), "f4", chunks=(1, 1)))
+    ),
     "10^15 HDF5 rows": Bomb("rows", rows_of_nothing(10**15)),
-    "HDF5 flags of 2 GB": Bomb("row_bytes", minari(wide_flags)),
+    "HDF5 flags of 2 GB": Bomb(
+        "row_bytes", minari(with_array("episode_0/terminations", (3, 1 << 31), "?"))
+    ),
     "JPEG frames of 13,000 x 13,000": Bomb("row_bytes", minari(jpegs)),
     "an Arrow buffer that says it has 6 GB": Bomb("", minari(lying_buffer)),
     "300 MB of zstd in Arrow": Bomb(

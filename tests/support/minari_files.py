@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import shutil
@@ -121,6 +122,16 @@ def change_metadata(folder: Path, **entries: Any) -> Path:
     return folder
 
 
+def edited(edit: Callable[[h5py.File], None]) -> Callable[[], Path]:
+    """Return the builder of a plain dataset whose file an edit changes."""
+
+    @functools.wraps(edit)
+    def builder() -> Path:
+        return change(build(box(2), box(1)), edit)
+
+    return builder
+
+
 def nested() -> Path:
     inner = spaces.Dict({"light switch": box(2), "kettle": box(7, dtype=np.float64)})
     return build(spaces.Dict({"achieved_goal": inner, "observation": box(5)}), box(4))
@@ -177,15 +188,12 @@ def changing_texts() -> Path:
     return build(spaces.Dict({"hint": word, "x": box(2)}), action, (4, 1, 7), infos=infos)
 
 
-def texts_of_fixed_length() -> Path:
+@edited
+def texts_of_fixed_length(file: h5py.File) -> None:
     """Texts as h5py writes arrays of bytes, one of which is not UTF-8."""
-
-    def edit(file: h5py.File) -> None:
-        for name in file:
-            steps = file[name]["rewards"].size
-            file[name]["infos/note"] = np.array([b"a", b"caf\xe9", b""] * steps, "S9")[:steps]
-
-    return change(build(box(2), box(1)), edit)
+    for name in file:
+        steps = file[name]["rewards"].size
+        file[name]["infos/note"] = np.array([b"a", b"caf\xe9", b""] * steps, "S9")[:steps]
 
 
 TEXTS = [text_in_dict, missions, changing_texts, texts_of_fixed_length]
@@ -207,12 +215,10 @@ def no_end_flag() -> Path:
     return write(box(2), box(1), buffers)
 
 
-def no_infos() -> Path:
-    def edit(file: h5py.File) -> None:
-        for name in file:
-            del file[name]["infos"]
-
-    return change(build(box(2), box(1)), edit)
+@edited
+def no_infos(file: h5py.File) -> None:
+    for name in file:
+        del file[name]["infos"]
 
 
 def infos_of_both_lengths() -> Path:
@@ -231,39 +237,30 @@ def many_episodes() -> Path:
     return build(box(2), box(1), tuple(range(1, 13)))
 
 
-def gap_in_numbers() -> Path:
-    def edit(file: h5py.File) -> None:
-        file.move("episode_1", "episode_20")
-        file.move("episode_2", "episode_9")
-
-    return change(build(box(2), box(1)), edit)
+@edited
+def gap_in_numbers(file: h5py.File) -> None:
+    file.move("episode_1", "episode_20")
+    file.move("episode_2", "episode_9")
 
 
-def no_seeds() -> Path:
-    def edit(file: h5py.File) -> None:
-        del file["episode_1"].attrs["seed"]
-
-    return change(build(box(2), box(1)), edit)
+@edited
+def no_seeds(file: h5py.File) -> None:
+    del file["episode_1"].attrs["seed"]
 
 
-def odd_numbers() -> Path:
+@edited
+def odd_numbers(file: h5py.File) -> None:
     """NaN, infinities and negative zero, which only a comparison of bytes tells from others."""
-
-    def edit(file: h5py.File) -> None:
-        file["episode_0/observations"][1] = [np.nan, -0.0]
-        file["episode_0/rewards"][:2] = [-np.inf, -0.0]
-
-    return change(build(box(2), box(1)), edit)
+    file["episode_0/observations"][1] = [np.nan, -0.0]
+    file["episode_0/rewards"][:2] = [-np.inf, -0.0]
 
 
-def big_endian() -> Path:
-    def edit(file: h5py.File) -> None:
-        for name in file:
-            actions = file[name]["actions"][:]
-            del file[name]["actions"]
-            file[name]["actions"] = actions.astype(">f4")
-
-    return change(build(box(2), box(1)), edit)
+@edited
+def big_endian(file: h5py.File) -> None:
+    for name in file:
+        actions = file[name]["actions"][:]
+        del file[name]["actions"]
+        file[name]["actions"] = actions.astype(">f4")
 
 
 def no_spaces() -> Path:
@@ -279,21 +276,18 @@ def whole_rewards() -> Path:
     return write(box(2), box(1), buffers)
 
 
-def odd_names_and_types() -> Path:
+@edited
+def odd_names_and_types(file: h5py.File) -> None:
     """Names that a tensordict's folder keeps for itself, and unsigned numbers of every size."""
-
-    def edit(file: h5py.File) -> None:
-        rng = np.random.default_rng(5)
-        for name in file:
-            infos, steps = file[name].require_group("infos"), file[name]["rewards"].size
-            infos["shape"] = rng.integers(0, 2**16, steps, np.uint16)
-            infos["device"] = rng.integers(0, 2**32, (steps + 1, 1), np.uint32)
-            infos["_type"] = rng.integers(0, 2**64, steps + 1, np.uint64)
-            infos["meta.json/x.memmap"] = rng.integers(0, 2**16, (steps, 2, 2), np.uint16)
-            infos["text/device~"] = rng.random((steps, 0))
-            infos["index"] = np.arange(steps)
-
-    return change(build(box(2), box(1)), edit)
+    rng = np.random.default_rng(5)
+    for name in file:
+        infos, steps = file[name].require_group("infos"), file[name]["rewards"].size
+        infos["shape"] = rng.integers(0, 2**16, steps, np.uint16)
+        infos["device"] = rng.integers(0, 2**32, (steps + 1, 1), np.uint32)
+        infos["_type"] = rng.integers(0, 2**64, steps + 1, np.uint64)
+        infos["meta.json/x.memmap"] = rng.integers(0, 2**16, (steps, 2, 2), np.uint16)
+        infos["text/device~"] = rng.random((steps, 0))
+        infos["index"] = np.arange(steps)
 
 
 def zero_width() -> Path:

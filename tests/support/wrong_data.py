@@ -120,20 +120,20 @@ def linked(name: str) -> Spoil:
     return spoil
 
 
-def piped(name: str) -> Spoil:
+def instead(name: str, make: Callable[[Path], object]) -> Spoil:
     def spoil(place: Path) -> None:
         (place / name).unlink()
-        os.mkfifo(place / name)
+        make(place / name)
 
     return spoil
+
+
+def piped(name: str) -> Spoil:
+    return instead(name, os.mkfifo)
 
 
 def a_folder(name: str) -> Spoil:
-    def spoil(place: Path) -> None:
-        (place / name).unlink()
-        (place / name).mkdir()
-
-    return spoil
+    return instead(name, Path.mkdir)
 
 
 # JSON

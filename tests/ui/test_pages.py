@@ -28,6 +28,7 @@ from datasets_cli.store.tables import save_table
 from datasets_cli.ui import local_page
 from datasets_cli.ui.application import application
 from datasets_cli.ui.local_page import FOLDER, LocalPage
+from tests.conftest import root_with
 from tests.support.d4rl_cuts import CUTS
 from tests.support.page_requests import ask, guarded
 
@@ -313,8 +314,7 @@ def root_with_ant(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache root with real steps that the ant is reset in, audited when it was made."""
     folder = tmp_path_factory.mktemp("ant")
     source = str(CUTS["ant-medium-v0"].lay_out(folder / "source"))
-    install_dataset(ANT, Config(folder / "root"), InstallOptions(source=source, accept_any=True))
-    return folder / "root"
+    return root_with(ANT, source, folder / "root")
 
 
 @pytest.fixture

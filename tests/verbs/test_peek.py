@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -230,11 +231,14 @@ def test_wrong_calls_say_what_is_expected(door: str, config: Config) -> None:
     )
 
 
-def test_what_is_not_there_or_damaged_has_its_own_error(door: str, config: Config) -> None:
-    check_refused(UnknownDataset, [("nosuch is not a known", partial(peek, "nosuch"))])
-    check_refused(DatasetNotInstalled, [("Run: rlds download", partial(peek, "d4rl/pen-human-v0"))])
+@pytest.mark.parametrize("look", [peek, datasets_cli.sample_batch, datasets_cli.dataset_stats])
+def test_what_is_not_there_or_damaged_has_its_own_error(
+    look: Callable[..., Any], door: str, config: Config
+) -> None:
+    check_refused(UnknownDataset, [("nosuch is not a known", partial(look, "nosuch"))])
+    check_refused(DatasetNotInstalled, [("Run: rlds download", partial(look, "d4rl/pen-human-v0"))])
     (config.root / "datasets" / door / "action.memmap").write_bytes(b"short")
-    check_refused(DamagedDataset, [("action.memmap", partial(peek, door))])
+    check_refused(DamagedDataset, [("action.memmap", partial(look, door))])
 
 
 def test_torch_is_not_imported(config: Config) -> None:

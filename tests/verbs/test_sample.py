@@ -13,7 +13,7 @@ import datasets_cli
 from datasets_cli import ExperienceReplay, sample_batch
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UsageError, WrongSize
+from datasets_cli.errors import UsageError, WrongSize
 from tests.cli.test_screens import on_terminal
 from tests.support import text_rows
 from tests.support.refusals import check_refused, refused
@@ -126,13 +126,6 @@ def test_wrong_calls_say_what_is_expected(door: str, config: Config) -> None:
     check_refused(
         UsageError, [("longest has 1", partial(sample_batch, "demo/iris", sampler="slice"))]
     )
-
-
-def test_what_is_not_there_or_damaged_has_its_own_error(door: str, config: Config) -> None:
-    absent = [("Run: rlds download", partial(sample_batch, "d4rl/pen-human-v0"))]
-    check_refused(DatasetNotInstalled, absent)
-    (config.root / "datasets" / door / "action.memmap").write_bytes(b"short")
-    check_refused(DamagedDataset, [("action.memmap", partial(sample_batch, door))])
 
 
 def test_the_seed_decides_the_draws(door: str, monkeypatch: pytest.MonkeyPatch) -> None:
