@@ -182,11 +182,6 @@ def test_a_wrong_call_names_what_was_called(call: Any, message: str) -> None:
         call()
 
 
-def test_the_dataclass_checks_values() -> None:
-    with pytest.raises(ValueError, match="seed is below 0"):
-        draw("a", seed=-1)
-
-
 @pytest.mark.parametrize(
     ("argument", "found", "expected"),
     [

@@ -312,22 +312,6 @@ def test_other_columns_later_are_told_with_rows_and_trajectories(
         preprocess(without_text, late, tmp_path / "out", num_workers=0, chunksize=1)
 
 
-def test_statistics_of_values_that_are_no_numbers_are_left_out(
-    without_text: Path, tmp_path: Path
-) -> None:
-    def broken(batch: TensorDict) -> TensorDict:
-        reward = batch["next", "reward"]
-        reward[batch["action"] == 0] = float("nan")
-        reward[batch["action"] == 6] = float("inf")
-        reward[batch["action"] == 7] = -float("inf")
-        return batch[batch["action"] != 2]
-
-    storage = preprocess(without_text, broken, tmp_path / "out", num_workers=0)
-    statistics = storage.dataset.manifest.statistics
-    assert statistics["reward"]["mean"] is None and statistics["return"]["min"] is None
-    assert statistics["length"]["mean"] == 33 / 6
-
-
 STEPS = [
     *((execution, name) for name in ("copy_bytes", "flush", "replace_file")),
     *((execution, name) for name in ("_put", "complete_leaves")),

@@ -243,11 +243,11 @@ def test_trajectories_of_the_training_data_are_found_in_the_test_data(
     assert difference.num_shared[1] == sum(each in of_train for each in of_test) == 3
 
 
-def test_trajectories_of_text_alone_are_found(config: Config, layouts: tuple[str, str]) -> None:
+def test_trajectories_of_text_alone_are_found(config: Config) -> None:
     rows = {key: values for key, values in rows_of().items() if key != OBSERVATION}
     rows[ACTION] = np.array([f"push {number}" for number in range(NUM_ROWS)], object)
     others = {key: values[8:] for key, values in rows.items()}
-    difference = compare(config, rows, others, layouts)
+    difference = compare(config, rows, others, ("ted", "compact"))
     assert difference.num_shared == (4, 4) and difference.trajectory == 0
 
 

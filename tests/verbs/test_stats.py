@@ -82,17 +82,6 @@ def test_a_nan_among_the_rows_is_counted_and_shown(config: Config, capsys: Captu
     assert "NAN" in shown and "11,661" in shown  # each number of observation
 
 
-def test_swapped_columns_are_seen_beside_the_published_file(config: Config) -> None:
-    def put(batch: TensorDict) -> TensorDict:
-        batch["action"] = batch["action"].roll(1, -1)
-        return batch
-
-    found = datasets_cli.dataset_stats(derived(config, put), columns="action", config=config)
-    expected = case_of("d4rl").expected().leaves["action",].astype(float).mean(0)
-    assert not np.allclose(found.numbers["action"]["mean"], expected)
-    np.testing.assert_allclose(found.numbers["action"]["mean"], np.roll(expected, 1), atol=1e-12)
-
-
 def test_kept_statistics_are_read_and_stale_ones_are_made_again(
     config: Config, door: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
