@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -21,6 +23,16 @@ from tests.support.paths import DEMO_DATA, TEST_DATA
 # How long an example takes says how busy the machine is.
 settings.register_profile("tests", deadline=None, max_examples=25)
 settings.load_profile("tests")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Collect tests without garbage collection: what they import stays to the end."""
+    gc.disable()
+    result = yield
+    gc.freeze()
+    gc.enable()
+    return result
 
 
 @pytest.fixture(autouse=True)

@@ -17,11 +17,8 @@ from datasets_cli import Collector, GymEnv, ParallelEnv, RandomPolicy, UsageErro
 from datasets_cli.environments import SerialEnv
 from datasets_cli.errors import Unsupported, WrongRows
 from tests.environments.record.toys import Corridor
-from tests.support.hand_written import falls, policy_of
 from tests.support.refusals import refused
 from tests.support.spaced_env import SpacedEnv
-
-# Environments as functions of TensorDicts.
 
 
 def make_env() -> GymEnv:
@@ -250,14 +247,6 @@ def test_a_module_of_the_observation_is_a_policy() -> None:
     rollout = GymEnv("Pendulum-v1").rollout(3, module)
     assert torch.allclose(rollout["action"], module(rollout["observation"]))
     assert not rollout["action"].requires_grad
-
-
-def test_a_rollout_may_be_longer_than_one_allocation() -> None:
-    rollout = SerialEnv(2, make_env).rollout(1500, policy_of(falls), break_when_any_done=False)
-    assert rollout.shape == (2, 1500) and rollout.names == [None, "time"]
-    ended = rollout["next", "done"][:, :-1].squeeze(-1)
-    same = (rollout["next", "observation"][:, :-1] == rollout["observation"][:, 1:]).all(-1)
-    assert torch.equal(same, ~ended)
 
 
 def test_random_actions_are_those_of_the_spec() -> None:

@@ -333,7 +333,7 @@ def test_a_completed_storage_goes_to_another_process_and_into_another_buffer() -
     assert other.storage is first.storage and type(other.storage) is Incomplete
 
 
-def test_a_sampler_that_derives_from_sampler_and_takes_priorities_gets_them(tmp_path: Any) -> None:
+def test_a_sampler_that_derives_from_sampler_and_takes_priorities_gets_them() -> None:
     class Mine(Sampler):
         """Draws the rows whose priorities were given last."""
 
@@ -348,20 +348,10 @@ def test_a_sampler_that_derives_from_sampler_and_takes_priorities_gets_them(tmp_
         def update_priority(self, index: torch.Tensor, priority: Any) -> None:
             self.given = index.tolist()
 
-        def state_dict(self) -> dict[str, Any]:
-            return {"given": torch.tensor(self.given)}
-
-        def load_state_dict(self, state: Mapping[str, Any]) -> None:
-            self.given = list(state["given"])
-
     made = TensorDictReplayBuffer(storage=LazyTensorStorage(ROWS), sampler=Mine(), batch_size=2)
     made.extend(rows(6))
     made.update_tensordict_priority(made[3:5].set("index", torch.tensor([3, 4])))
     assert made.sample()["number"].tolist() == [3, 4]
-    made.dumps(tmp_path)
-    other = TensorDictReplayBuffer(storage=LazyTensorStorage(ROWS), sampler=Mine(), batch_size=2)
-    other.loads(tmp_path)
-    assert other.sample()["number"].tolist() == [3, 4]
 
 
 def test_what_a_part_lacks_is_named() -> None:

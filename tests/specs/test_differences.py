@@ -25,9 +25,6 @@ from datasets_cli.errors import NotWritable, Unsupported, WrongRows, WrongSize
 from tests.support.refusals import refused
 from tests.support.spec_pairs import Made
 
-# Where specs differ from TorchRL 0.14.1's, each by what both do.
-
-
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from torchrl.data import tensor_specs as theirs

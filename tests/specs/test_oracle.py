@@ -52,9 +52,6 @@ from tests.support.spec_pairs import (
     without,
 )
 
-# Specs against TorchRL's of the same name and arguments; test_differences.py has what differs.
-
-
 quick = settings(max_examples=25)
 
 

@@ -35,9 +35,6 @@ from tests.support.parity import ours, theirs
 from tests.support.refusals import refused
 from tests.support.torchrl_trees import trees  # noqa: F401
 
-# Members of TorchRL's buffers.
-
-
 # What TorchRL's users read, set and call on a buffer beside drawing and writing.
 
 

@@ -29,9 +29,6 @@ from tests.support import public_names
 from tests.support.paths import PROJECT
 from tests.support.refusals import refused
 
-# Every keyword of TorchRL's collectors and environments is taken at its default.
-
-
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from torchrl import collectors, envs

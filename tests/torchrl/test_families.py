@@ -49,8 +49,6 @@ from tests.support.atari_files import Logger, record, runs
 from tests.support.paths import TEST_DATA
 from tests.support.refusals import refused
 
-# Classes of families accept TorchRL's arguments whose meaning is supported.
-
 
 def test_arguments_of_torchrls_examples_are_taken(door: str) -> None:
     replay = D4RLExperienceReplay(

@@ -23,9 +23,6 @@ from tests.support.refusals import refused
 from tests.support.torchrl_trees import trees  # noqa: F401
 from tests.support.trajectory_rows import TrajectoryRows
 
-# Slices against TorchRL 0.14.1: the same ones can be drawn, and a batch of them looks the same.
-
-
 DRAWS = 700  # of at most 42 slices: each is missed once in 20 million times
 MARKS = [("next", "truncated"), ("next", "done"), ("next", "terminated"), "is_init"]
 MASK = ("collector", "mask")

@@ -25,9 +25,6 @@ from datasets_cli.errors import Unsupported, WrongSize, WrongState
 from datasets_cli.trainer.trainer import POINTS, OptimiserStep
 from tests.support.refusals import refused
 
-# The loop of collecting and learning, against the same loop written by hand.
-
-
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from torchrl.trainers import trainers

@@ -32,14 +32,12 @@ from datasets_cli import (
     split_trajectories,
 )
 from datasets_cli.environments import SerialEnv
-from datasets_cli.errors import Unsupported, WrongRows, WrongState, install_extra
+from datasets_cli.errors import WrongRows, WrongState, install_extra
 from datasets_cli.replay.trajectories import seams
 from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
 from datasets_cli.torchrl import SyncDataCollector
 from tests.support.hand_written import balances, check_equal, falls, lane, policy_of
 from tests.support.refusals import refused
-
-# What collectors do with their arguments.
 
 
 def make_env(max_episode_steps: int = 500) -> GymEnv:
@@ -311,9 +309,10 @@ def mixed(buffer: ReplayBuffer) -> int:
     return int((runs != runs[:, :1]).any(1).sum())
 
 
-@pytest.mark.parametrize("way", ["state", "dump"])
-@pytest.mark.parametrize("number", [0, None])
-@pytest.mark.parametrize("lanes", [(), (2,)])
+@pytest.mark.parametrize(
+    ("way", "number", "lanes"),
+    [("state", 0, ()), ("state", None, (2,)), ("dump", 0, (2,)), ("dump", None, ())],
+)
 def test_no_slice_crosses_a_reload(
     way: str, number: int | None, lanes: tuple[int, ...], tmp_path: Path
 ) -> None:
@@ -519,11 +518,6 @@ def test_invalid_arguments_of_several_processes_are_refused(
     options = {"create_env_fn": [make_env] * 2, "frames_per_batch": 40, **arguments}
     with refused(UsageError, argument=argument, found=found):
         MultiSyncCollector(**options)
-
-
-def test_weights_of_some_processes_are_unsupported() -> None:
-    with refused(Unsupported, argument="worker_ids", found=[0]):
-        collector_of().update_policy_weights_(worker_ids=[0])
 
 
 def test_a_policy_writes_the_same_entries_in_each_step() -> None:

@@ -45,8 +45,7 @@ def files_of(name: str) -> dict[str, Any]:
     return dict(read_manifest(ExperienceReplay(f"recorded/{name}").data_path).files)
 
 
-@pytest.mark.parametrize("layout", ["ted", "compact"])
-@pytest.mark.parametrize("num_envs", [1, 4])
+@pytest.mark.parametrize(("num_envs", "layout"), [(1, "ted"), (4, "compact")])
 def test_a_recording_equals_a_loop_written_by_hand(num_envs: int, layout: str) -> None:
     made = record(CARTPOLE, "x", num_episodes=30, num_envs=num_envs, seed=3, layout=layout)
     steps = list(by_hand(CARTPOLE, 30, 3))

@@ -37,8 +37,6 @@ from datasets_cli.store.layouts.ted_writer import TedWriter
 from tests.store.test_compact import pixel_rows, transitions, write
 from tests.support.refusals import refused
 
-# Prefetching: the same batches in the same order, made while the caller is busy.
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

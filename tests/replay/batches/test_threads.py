@@ -130,8 +130,13 @@ SAMPLERS: dict[str, Callable[[int], Any]] = {
 }
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("name", ["ted", "compact", "ted frames", "compact frames", "memory"])
+@pytest.mark.parametrize(
+    ("name", "sampler"),
+    [
+        *(("compact", sampler) for sampler in SAMPLERS),
+        *((name, "slices") for name in ("ted", "ted frames", "compact frames", "memory")),
+    ],
+)
 def test_no_batch_waits_for_threads_of_torch(
     name: str, sampler: str, storages: dict[str, Any]
 ) -> None:

@@ -40,8 +40,6 @@ from datasets_cli.torchrl import TensorDictPrioritizedReplayBuffer
 from tests.replay.storages.test_storages import steps
 from tests.support.refusals import refused
 
-# Buffers as a whole: storage, sampler, writer, transforms and threads together.
-
 
 def buffer(capacity: int = 20, **arguments: Any) -> TensorDictReplayBuffer:
     return TensorDictReplayBuffer(storage=LazyTensorStorage(capacity), **arguments)

@@ -299,22 +299,6 @@ PYTREES: list[Callable[[int], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("make", PYTREES)
-@pytest.mark.parametrize("storage", TENSORS)
-def test_tensors_in_structures_come_back_from_a_dump(
-    storage: Any, make: Callable[[int], Any], tmp_path: Path
-) -> None:
-    buffer = ReplayBuffer(storage=storage(5), batch_size=4, seed=1)
-    buffer.extend(make(7))  # the last five stay, and the ring wraps
-    again = ReplayBuffer(storage=storage(5), batch_size=4, seed=1)
-    buffer.dumps(tmp_path)
-    again.loads(tmp_path)
-    torch.testing.assert_close(again[:], buffer[:], rtol=0, atol=0)
-    for one in (buffer, again):
-        one.extend(make(2))
-    torch.testing.assert_close(again[:], buffer[:], rtol=0, atol=0)
-
-
 def test_tensors_of_several_environments_and_of_a_list_come_back_from_a_dump(
     tmp_path: Path,
 ) -> None:

@@ -49,9 +49,6 @@ from tests.replay.storages.test_storages import steps
 from tests.support.refusals import refused
 from tests.support.torchrl_trees import trees  # noqa: F401
 
-# Nothing in a dump is run, and whatever is wrong in it is an error of ours that names the file.
-
-
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from torchrl.data import replay_buffers as peer

@@ -48,9 +48,6 @@ from tests.support.goal_rows import (
 )
 from tests.support.trajectory_rows import chi_square_score
 
-# HERSampler against a slow loop, in every kind of buffer, and what it refuses.
-
-
 FLAGS = [("next", name) for name in ("terminated", "truncated", "done")]
 
 
@@ -184,8 +181,15 @@ def test_every_row_of_an_epoch_comes_once_and_its_end_is_known() -> None:
     assert torch.cat([batch["relabelled"] for batch in batches]).any()
 
 
-@pytest.mark.parametrize("sampler", [RandomSampler, SamplerWithoutReplacement, DistributedSampler])
-@pytest.mark.parametrize("prefetch", [0, 3])
+@pytest.mark.parametrize(
+    ("sampler", "prefetch"),
+    [
+        (RandomSampler, 0),
+        (RandomSampler, 3),
+        (SamplerWithoutReplacement, 3),
+        (DistributedSampler, 0),
+    ],
+)
 def test_a_state_continues_with_the_same_goals(sampler: Any, prefetch: int) -> None:
     def make() -> ReplayBuffer:
         return ReplayBuffer(

@@ -39,9 +39,6 @@ from datasets_cli.errors import (
 from datasets_cli.replay import LinearAnneal
 from tests.support.refusals import refused
 
-# Offline and online rows in one batch: how many of each, in which order, and who is written.
-
-
 ROOM = 1000
 
 

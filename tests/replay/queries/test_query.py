@@ -38,9 +38,6 @@ from tests.replay.views.conftest import LENGTHS
 from tests.support.refusals import refused
 from tests.support.text_rows import ID, steps_of, write
 
-# Queries of written rows, datasets and views find what a loop over single rows finds.
-
-
 STARTS = np.cumsum([0, *LENGTHS])
 
 Slow = Callable[[np.ndarray], bool]

@@ -50,9 +50,6 @@ from datasets_cli.torchrl.frame_stacks import CatFrames
 from tests.support.refusals import refused
 from tests.support.trajectory_rows import TrajectoryRows, chi_square_score
 
-# Samplers by their protocol, and their states.
-
-
 # What a sampler is: one written from the protocol alone works wherever ours do.
 
 

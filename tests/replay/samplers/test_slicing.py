@@ -22,9 +22,6 @@ from datasets_cli.replay.samplers.slices import Slices
 from tests.support.refusals import refused
 from tests.support.trajectory_rows import TrajectoryRows, chi_square_score
 
-# Slices of every kind of draw, and the public slice samplers.
-
-
 PUBLIC = {
     SliceSampler: (),
     SliceSamplerWithoutReplacement: (),

@@ -42,9 +42,6 @@ from datasets_cli.replay.storages.collate import stack_rows
 from tests.support.processes import Child
 from tests.support.refusals import refused
 
-# Storages that rows are written into: what is written is what is read, as in TorchRL.
-
-
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from torchrl.data import replay_buffers as peer

@@ -24,9 +24,6 @@ from datasets_cli.install.options import InstallOptions
 from tests.support import minari_files
 from tests.support.refusals import refused
 
-# Trajectories in rows: against TorchRL where it is right, by hand where it is not.
-
-
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from torchrl.collectors.utils import split_trajectories as split_of_torchrl

@@ -39,8 +39,6 @@ from datasets_cli.replay import MultiStepTransform, RandomCropTensorDict
 from datasets_cli.replay.transforms.transform import Inverted
 from tests.support.refusals import check_refused, refused
 
-# Multi-step rows against a loop over rows, and what TorchRL gets wrong.
-
 
 def rollout(done: list[bool], seed: int = 0) -> TensorDict:
     """Steps in a row ``[T]``, each flag its own."""

@@ -48,9 +48,6 @@ from datasets_cli.replay.transforms.transform import Inverted
 from tests.support.refusals import refused
 from tests.support.trajectory_rows import TrajectoryRows, chi_square_score
 
-# Transforms: what each does to a batch, and each TorchRL defect that it does not have.
-
-
 REWARD, DONE = ("next", "reward"), ("next", "done")
 
 

@@ -50,9 +50,6 @@ from tests.replay.views.conftest import LENGTHS, MISSIONS, install
 from tests.support.refusals import check_refused, refused
 from tests.support.text_rows import ID
 
-# Views: every way to draw from one gives the dataset's own rows, those of the view alone.
-
-
 STARTS = np.cumsum([0, *LENGTHS])
 
 
