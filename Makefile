@@ -10,7 +10,7 @@ INSTALLED_DEV := $(VENV)/.installed-dev
 FUZZED := tests/store/test_manifest.py tests/store/test_hostile_manifests.py \
 	tests/replay/checkpoint/test_dump_damage.py
 
-.PHONY: help install dev demo test test-device test-slow soak fuzz mutants browser lint docs bench bench-quick clean wheel compat
+.PHONY: help install dev demo test test-device test-slow soak fuzz mutants browser lint docs bench bench-quick clean wheel release compat
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -79,10 +79,14 @@ bench: dev ## measure against peers and physical limits; JSON into build/bench
 bench-quick: dev ## the same in three minutes: fewer cases and smaller data
 	$(BIN)/python -m benchmarks.measure --quick
 
-wheel: dev ## build the wheel and run the demo from it in an empty environment
-	rm -rf dist build/wheel-check
+wheel: dev ## build the wheel; run the demo and the tests of the face from it in an empty environment
+	rm -rf dist
 	$(BIN)/python -m build --wheel --outdir dist .
-	./scripts/check-wheel dist/*.whl
+	./scripts/check-archive dist/*.whl
+
+release: dev ## build and check the sdist, the wheel, the notes and the bill of materials of the last commit
+	$(PIP) --group release
+	$(BIN)/python scripts/release
 
 compat: dev ## run the tests of batches on the oldest and newest tensordict
 	./scripts/check-tensordict $(BIN)/python
