@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 import pytest
+import yaml
 
 import datasets_cli
 import datasets_cli.replay
@@ -132,6 +133,32 @@ def test_uv_and_pip_have_the_same_constraints() -> None:
     lines = (PROJECT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pinned = [line for line in lines if not line.startswith("#")]
     assert PYPROJECT["tool"]["uv"]["constraint-dependencies"] == pinned
+
+
+def yaml_of(path: str) -> Any:
+    return yaml.safe_load((PROJECT / path).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("form", ["bug", "dataset"])
+def test_an_issue_form_asks_for_the_report_on_the_program(form: str) -> None:
+    fields = {
+        each.get("id"): each for each in yaml_of(f".github/ISSUE_TEMPLATE/{form}.yml")["body"]
+    }
+    assert "rlds env --json" in fields["env"]["attributes"]["label"]
+    assert fields["env"]["validations"] == {"required": True}
+
+
+def test_a_release_is_built_by_make_and_published_without_a_password() -> None:
+    jobs = yaml_of(".github/workflows/release.yml")["jobs"]
+    assert {"run": "make release"} in jobs["build"]["steps"]
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}
+    assert jobs["publish"]["steps"][-1]["with"] == {"packages-dir": "dist/", "attestations": True}
+
+
+def test_the_hooks_before_a_commit_are_tools_of_the_development_group() -> None:
+    (repository,) = yaml_of(".pre-commit-config.yaml")["repos"]
+    tools = {hook["entry"].partition(" ")[0] for hook in repository["hooks"]}
+    assert tools == {".venv/bin/ruff", ".venv/bin/mypy"}
 
 
 def test_the_citation_names_the_version() -> None:
