@@ -41,7 +41,8 @@ logger = logging.getLogger(__name__)
 app = typer.Typer(
     name="rlds",
     cls=Rlds,
-    help="Download, verify, convert and sample datasets for offline reinforcement learning.",
+    help="Download, verify, convert and sample datasets for offline reinforcement learning. "
+    "This is not Google's RLDS, the format of TensorFlow Datasets.",
     epilog="Start with: rlds list, or rlds demo",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

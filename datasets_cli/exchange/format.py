@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from datasets_cli.core.progress import Progress
-from datasets_cli.errors import SourceError, UsageError, argument
+from datasets_cli.errors import SourceError, Unsupported, UsageError, argument
 from datasets_cli.exchange.steps import StepColumns
 from datasets_cli.sources.disk import path_errors
 from datasets_cli.sources.regular_file import kind_of
@@ -129,6 +129,7 @@ def recognised(path: Path, name: str | None, columns: Sequence[str] = ()) -> tup
             if known is not None and each in (*NAMES, known.format):
                 return known.format or each, known
         names = [path.name, *(each.name for each in islice(path.rglob("*"), 10_000))]
+    reject_rlds(path, {*names})
     hint = ""
     if columns:
         hint = f"Leave {argument('columns')} out: it is only for CSV files. "
@@ -143,6 +144,21 @@ def recognised(path: Path, name: str | None, columns: Sequence[str] = ()) -> tup
         expected=[*candidates],
         advice=f"{hint}See docs/exchange.md. create_dataset() stores arrays of any other reader.",
     )
+
+
+def reject_rlds(path: Path, names: set[str]) -> None:
+    """Reject a dataset of TensorFlow Datasets; ``names`` are those of the files at the path."""
+    of_features = {"dataset_info.json", "features.json"} <= names
+    if of_features or (".tfrecord" in path.name and path.with_name("features.json").is_file()):
+        raise Unsupported(
+            f"{path} is a dataset of TensorFlow Datasets: Google's RLDS format, which this program "
+            "does not read.",
+            argument="path",
+            path=path,
+            found="RLDS",
+            advice="Read it with tensorflow_datasets.builder_from_directory(), and pass the arrays "
+            "to create_dataset().",
+        )
 
 
 def reject_truncated(path: Path, *suffixes: str) -> None:
