@@ -31,7 +31,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "docs/index"
 include_patterns = [
     *("docs/**.md", "build/api/*.rst"),
-    *("benchmarks/README.md", "CHANGELOG.md", "CONTRIBUTING.md"),
+    *("benchmarks/README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
 ]
 exclude_patterns = ["**/.*", "build/[!a]*", "dist", "datasets_cli", "recipes", "tests"]
 myst_heading_anchors = 4

@@ -21,7 +21,7 @@ from datasets_cli.core.progress_display import JsonLines
 from tests.support.paths import PROJECT
 
 ROOT: Any = get_command(app)
-PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
+PAGES = [PROJECT / "README.md", PROJECT / "SKILL.md", *sorted((PROJECT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^( *)```(\{?\w*\}?)[^\n]*\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 
 OTHERS = ("cd ", "make ", "pip install ", "python -m venv ", "ray start ", "source ")

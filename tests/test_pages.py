@@ -50,6 +50,13 @@ def readme(run: Run) -> None:
     assert 0 <= float(stacks.min()) < float(stacks.max()) <= 1
 
 
+@after("SKILL.md")
+def skill(run: Run) -> None:
+    assert run.names["batch"]["observation"].shape == (256, 39)
+    assert type(run.names["arrays"]["action"]) is np.ndarray
+    assert run.names["slices"].shape == (8, 32)
+
+
 @after("docs/collectors.md")
 def collectors(run: Run) -> None:
     slices, rollout = run.names["slices"], run.names["rollout"]
@@ -182,7 +189,7 @@ def root_of_pages(
 def test_a_page_shows_what_is_so(
     page: str, config: Config, root_of_pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if page != "README.md":  # which begins on a machine that has nothing
+    if page not in ("README.md", "SKILL.md"):  # these begin on a machine that has nothing
         shutil.copytree(root_of_pages, config.root, dirs_exist_ok=True)
     folder = tmp_path / "here"
     folder.mkdir()

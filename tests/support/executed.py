@@ -123,7 +123,7 @@ def recorded(text: str, block: re.Match[str]) -> str:
 
 
 def pages() -> list[str]:
-    every = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
+    every = [PROJECT / "README.md", PROJECT / "SKILL.md", *sorted((PROJECT / "docs").rglob("*.md"))]
     names = [path.relative_to(PROJECT).as_posix() for path in every]
     return [name for name in names if blocks(name)]
 
