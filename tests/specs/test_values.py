@@ -534,12 +534,11 @@ LOCKED: list[tuple[str, Callable[[Any], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("recurse", [None, False])
 @pytest.mark.parametrize(
     "change", [change for _, change in LOCKED], ids=[name for name, _ in LOCKED]
 )
 @settings(max_examples=4)
-@given(made=composites())
+@given(made=composites(), recurse=st.sampled_from([None, False]))
 def test_a_locked_composite_is_not_changed(
     made: Made, change: Callable[[Any], Any], recurse: bool | None
 ) -> None:

@@ -133,12 +133,6 @@ def test_too_long_slices_are_refused_or_shortened(door: str) -> None:
     assert len(batch) == int(lengths[drawn].sum())
 
 
-@pytest.mark.parametrize("arguments", [{}, {"num_slices": 2, "slice_len": 3}])
-def test_a_slice_sampler_takes_exactly_one_of_its_sizes(arguments: Any) -> None:
-    with refused(UsageError, argument="slice_len"):
-        SliceSampler(**arguments)
-
-
 def test_indexing_gives_rows_slices_masks_and_columns(replay: ExperienceReplay) -> None:
     rows = leaf(replay.data_path, "action.memmap", "float32", 28)
     assert torch.equal(replay[3]["action"], rows[3])

@@ -109,6 +109,8 @@ CALLS: list[tuple[Refusal, Callable[[], Any]]] = [
     ({"argument": "dim", "found": "a"}, lambda: CatFrames(2, "a")),  # type: ignore[arg-type]
     ({"argument": "gamma", "found": "a"}, lambda: MultiStep("a", 2)),  # type: ignore[arg-type]
     ({"argument": "alpha", "found": "a"}, lambda: PrioritizedSampler(9, "a", 0.5)),  # type: ignore[arg-type]
+    ({"argument": "slice_len"}, SliceSampler),
+    ({"argument": "slice_len"}, lambda: SliceSampler(num_slices=2, slice_len=3)),
     ({"argument": "span", "found": "x"}, lambda: SliceSampler(slice_len=2, span="x")),
     ({"argument": "prefetch", "found": -1}, lambda: buffer(prefetch=-1)),
     ({"argument": "seed", "found": -1}, lambda: buffer(seed=-1)),

@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tensordict import TensorDict
 
 from datasets_cli import (
     ExperienceReplay,
@@ -35,12 +34,6 @@ def slow_weights(priorities: list[float], alpha: float, beta: float) -> list[flo
     """Return ``(n * p)^-beta`` of each row, one after the other."""
     powers = [(priority + 1e-8) ** alpha for priority in priorities]
     return [(len(powers) * power / sum(powers)) ** -beta for power in powers]
-
-
-def drawn_rows(batch: TensorDict) -> list[tuple[int, int]]:
-    """Return member and row of each row of a batch."""
-    index = batch["index"]
-    return list(zip(index["buffer_ids"].tolist(), index["index"].tolist(), strict=True))
 
 
 @pytest.mark.parametrize("betas", [(1.0, 1.0), (0.4, 0.4), (0.3, 0.9), (0.0, 0.5)])

@@ -34,7 +34,7 @@ from datasets_cli.replay import TrajectoryPredicate
 from datasets_cli.replay.queries import trajectory
 from datasets_cli.replay.queries.conditions import EXAMPLE, TextCondition
 from datasets_cli.replay.queries.expressions import Number, RowComparison, TrajectoryField
-from tests.replay.views.conftest import LENGTHS
+from tests.replay.views.conftest import LENGTHS, install
 from tests.support.refusals import refused
 from tests.support.text_rows import ID, steps_of, write
 
@@ -76,10 +76,24 @@ conditions = st.recursive(
 )
 
 
+each_layout = pytest.mark.parametrize("replay", ["ted", "compact"], indirect=True)
+
+
+@pytest.fixture(scope="session")
+def replay(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> ExperienceReplay:
+    """A small dataset that no test writes to."""
+    root = tmp_path_factory.mktemp("queried")
+    layout = getattr(request, "param", "compact")
+    return ExperienceReplay(install(root, layout), 6, root=root, download=False, text=True)
+
+
 def rows_of(found: list[Trajectory]) -> list[list[int]]:
     return [each.action.flatten().tolist() for each in found]
 
 
+@each_layout
 @settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(
     numbers=st.lists(st.integers(0, 4), min_size=1, max_size=6) | st.none(),
@@ -150,6 +164,7 @@ def test_trajectories_that_blocks_cut_are_found_too(monkeypatch: pytest.MonkeyPa
         assert rows_of(buffer.query(predicate)) == right, predicate
 
 
+@each_layout
 def test_a_condition_reads_rows_of_the_trajectories_that_it_finds_alone(
     replay: ExperienceReplay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,6 +180,7 @@ def test_a_condition_reads_rows_of_the_trajectories_that_it_finds_alone(
     assert found["observation", "mission"] == [""]
 
 
+@each_layout
 def test_a_function_sees_each_trajectory_whole(replay: ExperienceReplay) -> None:
     found = replay.query(lambda each: each.observation["mission"][-1] == "go left")
     assert rows_of(found) == [[0, 1, 2, 3]]
@@ -408,6 +424,7 @@ def test_a_chain_of_any_length_is_one_condition() -> None:
 # Conditions as text: what they mean is what Python means by them, and nothing else is run.
 
 
+@each_layout
 def test_a_condition_keeps_the_trajectories_that_it_holds_for(replay: ExperienceReplay) -> None:
     for where, numbers in [
         ("length > 4", [2, 4]),

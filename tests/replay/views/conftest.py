@@ -31,9 +31,12 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-@pytest.fixture(params=["ted", "compact"])
+each_layout = pytest.mark.parametrize("replay", ["ted", "compact"], indirect=True)
+
+
+@pytest.fixture
 def replay(request: pytest.FixtureRequest, root: Path) -> ExperienceReplay:
-    id = install(root, request.param)
+    id = install(root, getattr(request, "param", "compact"))
     return ExperienceReplay(id, 6, root=root, download=False, seed=0, text=True)
 
 

@@ -46,7 +46,7 @@ from datasets_cli.errors import (
     WrongState,
 )
 from datasets_cli.store import selection as selected_rows
-from tests.replay.views.conftest import LENGTHS, MISSIONS, install
+from tests.replay.views.conftest import LENGTHS, MISSIONS, each_layout, install
 from tests.support.refusals import check_refused, refused
 from tests.support.text_rows import ID
 
@@ -72,6 +72,7 @@ def assert_rows(batch: Any, rows: list[int]) -> None:
 # Rows
 
 
+@each_layout
 @pytest.mark.parametrize("numbers", [[2], [1, 2], [4, 0], [3, 3, 1], [], [0, 1, 2, 3, 4]])
 def test_a_view_has_the_rows_of_its_trajectories_in_its_order(
     replay: ExperienceReplay, numbers: list[int]
@@ -87,6 +88,7 @@ def test_a_view_has_the_rows_of_its_trajectories_in_its_order(
         assert_rows(episode, rows_of([number]))
 
 
+@each_layout
 def test_rows_that_a_view_does_not_have_are_refused(replay: ExperienceReplay) -> None:
     for view in replay.episodes_at([1, 2]), replay.episodes_at([4, 0]):
         for row in len(view), -len(view) - 1:
@@ -96,6 +98,7 @@ def test_rows_that_a_view_does_not_have_are_refused(replay: ExperienceReplay) ->
             view.storage.gather(torch.tensor([len(view)]))
 
 
+@each_layout
 def test_a_view_of_many_rows_searches_for_their_trajectory(
     replay: ExperienceReplay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +198,7 @@ def test_every_sampler_draws_the_rows_of_a_view_alone(
     assert seen == {*drawable}
 
 
+@each_layout
 def test_an_epoch_of_a_view_has_each_of_its_rows_once(replay: ExperienceReplay) -> None:
     replay.set_sampler(SamplerWithoutReplacement())
     next(iter(replay))  # the dataset's own epoch is another one
@@ -224,6 +228,7 @@ def test_priorities_of_a_view_are_its_own(replay: ExperienceReplay) -> None:
 # Formats, frames, workers
 
 
+@each_layout
 @pytest.mark.parametrize("format", ["numpy", "jax"])
 def test_a_view_gives_arrays_too(replay: ExperienceReplay, format: str) -> None:
     view = replay.with_format(format, cast=format == "jax").episodes_at([2, 0])
@@ -300,6 +305,7 @@ def test_a_view_is_made_in_few_calls_since_it_shares_what_it_does_not_change(
 # What is refused
 
 
+@each_layout
 def test_an_empty_view_says_so_when_it_is_drawn_from(replay: ExperienceReplay) -> None:
     empty = replay.filter("return > 1000")
     assert len(empty) == 0 == len(empty.trajectories)
@@ -327,6 +333,7 @@ def test_a_view_s_dataset_is_not_deleted_by_it(replay: ExperienceReplay) -> None
     assert replay.data_path.exists()
 
 
+@each_layout
 def test_a_view_stays_readable_after_its_dataset_was_deleted(replay: ExperienceReplay) -> None:
     view = replay.episodes_at([2])
     view.sample()
