@@ -126,12 +126,15 @@ def trajectories(context: typer.Context, *, call: GivenOptions) -> None:
         {
             f">{name.upper()}": _trajectory_cell(value)
             for name, value in zip(listed.columns, each, strict=True)
+            if listed.steps or name != "num_transitions"  # else equal to length
         }
         for each in zip(*listed.columns.values(), strict=True)
     ]
     state.emit(listed.to_json(), table(rows, state.width), [listed.id])
     if len(rows) < listed.num_trajectories:
         state.note(f"{len(rows):,} of {counted(listed.num_trajectories, 'trajectory')}.")
+    if listed.steps:
+        state.note(f"{listed.steps}.")
 
 
 def _trajectory_cell(value: object) -> str:

@@ -14,16 +14,18 @@ from typing import Any, BinaryIO, Generic, TypeVar
 
 import numpy as np
 
-from datasets_cli.schema.columns import Column
+from datasets_cli.schema.columns import EPISODE, Column
 from datasets_cli.schema.trajectories import (
     lengths_of,
     numbers_of,
     offsets_from_ends,
     runs_within,
 )
+from datasets_cli.schema.transitions import NO_EPISODE
 
 Number = TypeVar("Number", float, np.ndarray)
 CHUNK_ROWS = 1 << 20
+FINAL_EPISODE = Column(EPISODE, "int64", ())
 
 
 @dataclass
@@ -102,12 +104,22 @@ def write_episodes(file: BinaryIO, offsets: np.ndarray) -> None:
         file.write(numbers_of(offsets, row, min(row + CHUNK_ROWS, num_rows)).data)
 
 
-def summarise(folder: Path, reward: Column | None, offsets: np.ndarray) -> dict[str, Any]:
-    """Return statistics of lengths, rewards and undiscounted returns over all trajectories."""
+def summarise(
+    folder: Path, reward: Column | None, offsets: np.ndarray, final: Path
+) -> dict[str, Any]:
+    """Return statistics of lengths and undiscounted returns of recorded steps, and of rewards.
+
+    The rewards are those of transitions.
+    """
     # reward: the column `next.reward` `[N, 1]`, or None for a dataset without rewards.
     # offsets: int64 `[K + 1]`.
-    lengths = RunningStatistics()
-    lengths.add(lengths_of(offsets))
+    # final: the folder of the final steps, which exists if there are any.
+    path = final / FINAL_EPISODE.filename
+    episodes = np.fromfile(path, np.int64) if path.exists() else np.zeros(0, np.int64)
+    own = np.flatnonzero(episodes != NO_EPISODE)
+    row_counts, lengths = lengths_of(offsets), RunningStatistics()
+    row_counts[episodes[own]] += 1
+    lengths.add(row_counts)
     statistics: dict[str, Any] = {"length": lengths.to_json()}
     if reward is None:
         return statistics
@@ -122,6 +134,10 @@ def summarise(folder: Path, reward: Column | None, offsets: np.ndarray) -> dict[
         with np.errstate(all="ignore"):  # of infinities of both signs
             sums[trajectories] += np.add.reduceat(values, starts)
         row += len(values)
+    if len(own):
+        values = np.fromfile(final / reward.filename, reward.dtype)[own]
+        with np.errstate(all="ignore"):
+            sums[episodes[own]] += values
     returns = RunningStatistics()
     returns.add(sums)
     return statistics | {"reward": rewards.to_json(), "return": returns.to_json()}

@@ -218,6 +218,22 @@ class ArraySource:
     def _starts(self) -> np.ndarray:
         return self._trajectories.read()
 
+    def final_places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the trajectories with a final step, and its place in ``final``, int64 ``[n]``.
+
+        A trajectory of a view has the final step after its last row; without that row, it has none.
+        """
+        places = np.full(self._manifest.num_trajectories if len(self.final) else 0, -1)
+        if not len(places):
+            return places, places
+        own = np.flatnonzero(self.final.episodes != NO_EPISODE)
+        places[self.final.episodes[own]] = own
+        if (selection := self.selection) is not None:
+            is_early = selection.ends_early(self._trajectories.read())
+            places = np.where(is_early, -1, places[selection.numbers])
+        numbers = np.flatnonzero(places >= 0)
+        return numbers, places[numbers]
+
     @property
     def row_bytes(self) -> int:
         """Bytes of the numeric columns of one row."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from datasets_cli.core.checked_json import Check, JsonForm, WrongValue, decode, has
-from datasets_cli.core.quantities import counted, human_bytes
+from datasets_cli.core.quantities import counted, human_bytes, recorded_steps
 from datasets_cli.core.system_errors import MANIFEST_FILENAME, damaged, missing_dataset
 from datasets_cli.errors import DamagedDataset, NoRewards
 from datasets_cli.schema.columns import LARGEST, REWARD, Column, Count, Key, show_key
@@ -172,6 +172,12 @@ class Manifest(JsonForm):
         """Raise ``NoRewards`` for the operation ``what`` if rows have no rewards."""
         if not self.has_rewards:
             raise NoRewards.of(what, self.id)
+
+    @property
+    def recorded_steps(self) -> str:
+        """A sentence with the recorded steps, if some are not transitions; else empty."""
+        counts = self.num_transitions, self.final_steps
+        return recorded_steps(*counts) if self.final_steps else ""
 
     @property
     def unverified(self) -> list[str]:

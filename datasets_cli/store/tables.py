@@ -111,7 +111,7 @@ def _kind(content: str, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> h
 
 
 STATISTICS = "statistics"
-STATISTICS_VERSION = 2
+STATISTICS_VERSION = 3
 
 
 def load_summary(root: CacheRoot, content: str) -> dict[str, Any] | None:

@@ -342,8 +342,8 @@ def list_part(
     """Return a part of the table, and the names of all of its columns."""
     table = trajectory_table(dataset, page.root)
     names, is_quick = [*table], len(dataset) <= QUICK_ROWS
-    known = names if is_quick or page.has_statistics(dataset.manifest) else names[:3]
-    return listed(dataset.id, table, known, call), names
+    known = names if is_quick or page.has_statistics(dataset.manifest) else names[:4]
+    return listed(dataset.manifest, table, known, call), names
 
 
 def _requested_part(request: Request) -> tuple[ListedTrajectories, list[str]]:

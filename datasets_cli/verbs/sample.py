@@ -161,7 +161,7 @@ def sample_batch(call: SampleCall) -> SampledBatch:
     batch = draw()
     cold_seconds = time.perf_counter() - began
     runs = tuple(_rate(draw, call.bench / RUNS) for _ in range(RUNS)) if call.bench else ()
-    lengths = replay.trajectories.lengths
+    num_rows_of = replay.trajectories.num_transitions
     return SampledBatch(
         id=replay.dataset_id,
         batch_size=call.batch_size,
@@ -169,7 +169,7 @@ def sample_batch(call: SampleCall) -> SampledBatch:
         sampler=call.sampler,
         format=call.format,
         batch=leaves_of(batch),
-        num_short=int((lengths < slice_len).sum()) if call.sampler == "slice" else 0,
+        num_short=int((num_rows_of < slice_len).sum()) if call.sampler == "slice" else 0,
         texts=tuple(show_key(each.key) for each in replay.manifest.texts),
         cold_seconds=cold_seconds,
         batches_per_second=statistics.median(runs) if runs else None,

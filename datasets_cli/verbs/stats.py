@@ -32,6 +32,8 @@ PARTS = ("columns", "frames", "trajectories")
 MOST_NUMBERS = 64
 """Maximum numbers of a column with a row each in the table."""
 
+OF_STEPS = "length, return and success are of recorded steps; all else is of transitions."
+
 
 @dataclass(frozen=True)
 class DatasetStatistics(JsonForm):
@@ -46,10 +48,12 @@ class DatasetStatistics(JsonForm):
             quantiles (1, 10, 50, 90 and 99 %), NaN and infinite numbers, whether it is constant,
             and the count of each value if there are at most 64.
         numbers: the measures of each number of a row, for each requested column.
-        trajectories: the same for returns, lengths and ends.
+        trajectories: the same for returns, lengths and ends; returns, lengths and successes are of
+            recorded steps, all else of transitions.
         frames: mean and standard deviation of each channel of frame columns.
         num_sampled: the number of transitions from which quantiles are computed.
         unmeasured: the dtype of each column without statistics: text, complex or packed numbers.
+        steps: a sentence on recorded steps, or empty if each is a transition.
         made: whether this call read the rows.
         changed: the columns whose statistics changed; only after ``recompute``.
     """
@@ -64,6 +68,7 @@ class DatasetStatistics(JsonForm):
     frames: Mapping[str, Measures]
     num_sampled: int
     unmeasured: Mapping[str, str] = field(default_factory=dict)
+    steps: str = ""
     made: bool = False
     changed: tuple[str, ...] = ()
 
@@ -81,14 +86,19 @@ class DatasetStatistics(JsonForm):
 
     def trajectory_table(self) -> list[dict[str, str]]:
         """Return the table of returns, lengths and ends of trajectories, by heading."""
-        return [{"TRAJECTORIES": name, **_cells(each)} for name, each in self.trajectories.items()]
+        return [
+            {"TRAJECTORIES": name, **_cells(each)}
+            for name, each in self.trajectories.items()
+            if self.steps or name != "num_transitions"  # else equal to length
+        ]
 
     @property
     def remarks(self) -> list[str]:
-        """Remarks on sampled quantiles and omitted columns."""
+        """Remarks on recorded steps, sampled quantiles and omitted columns."""
         few = [name for name, each in self.numbers.items() if len(each["count"]) > MOST_NUMBERS]
         sampled = self.num_sampled < self.num_transitions
         return [
+            *[f"{self.steps}. {OF_STEPS}"] * bool(self.steps),
             *[f"Q50 is of {self.num_sampled:,} sampled transitions."] * sampled,
             *(f"{name}: {channels(each)}" for name, each in self.frames.items()),
             *(f"{name} has more than {MOST_NUMBERS} numbers; --json has each." for name in few),
@@ -165,6 +175,7 @@ def statistics_of(call: StatsCall, root: CacheRoot) -> DatasetStatistics:
         _selected(summary["frames"], names),
         summary["sampled_rows"],
         {name: dtype for name, dtype in dtypes.items() if name not in measured},
+        manifest.recorded_steps,
         summary is not stored,
         tuple(
             name

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from datasets_cli.replay.trajectories.trajectory_table import Trajectories
+    from datasets_cli.store.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,10 @@ class ListedTrajectories(JsonForm):
         num_trajectories: the number of trajectories of the dataset.
         sort: the sort key, with ``-`` for descending order.
         start: the number of trajectories before the first one.
-        columns: values of each trajectory by column: ``number``, ``start``, ``length``, ``return``,
-            ``terminated``, ``truncated``, and ``success`` if recorded; None for values that are not
-            finite.
+        columns: values of each trajectory by column: ``number``, ``start``, ``length``,
+            ``num_transitions``, ``return``, ``terminated``, ``truncated``, and ``success`` if
+            recorded; None for values that are not finite.
+        steps: a sentence on recorded steps, or empty if each is a transition.
     """
 
     id: str
@@ -67,6 +69,7 @@ class ListedTrajectories(JsonForm):
     sort: str
     start: int
     columns: Mapping[str, list[Any]]
+    steps: str = ""
 
 
 @takes_fields(TrajectoriesCall)
@@ -86,20 +89,21 @@ def list_trajectories(call: TrajectoriesCall) -> ListedTrajectories:
     config = call.chosen_config()
     dataset = open_installed(call.id, config)
     table = trajectory_table(dataset, CacheRoot(config.root))
-    return listed(dataset.id, table, [*table], call)
+    return listed(dataset.manifest, table, [*table], call)
 
 
 def listed(
-    id: str, table: Trajectories, names: Sequence[str], call: TrajectoriesCall
+    manifest: Manifest, table: Trajectories, names: Sequence[str], call: TrajectoriesCall
 ) -> ListedTrajectories:
     """Return some columns of the requested trajectories."""
     column = call.sort.removeprefix("-")
     if column == "return" and column not in [*table]:
         table[column]  # raises the error that explains missing returns
     check_choice("sort", column, names)
-    places = _order(id, table[column], call.sort)[call.start : call.start + call.n]
+    places = _order(manifest.id, table[column], call.sort)[call.start : call.start + call.n]
     columns = {name: _plain(table[name][places]) for name in names}
-    return ListedTrajectories(id, len(table), call.sort, call.start, columns)
+    found = manifest.id, len(table), call.sort, call.start, columns
+    return ListedTrajectories(*found, manifest.recorded_steps)
 
 
 def _order(id: str, values: np.ndarray, sort: str) -> np.ndarray:

@@ -229,7 +229,7 @@ def test_nothing_stands_in_the_place_of_rewards(demos: Opened) -> None:
     assert {*batch["next"].keys()} == {"observation", "place", "done", "terminated", "truncated"}
     assert batch["observation"].numpy().tobytes() == steps()["observation"].tobytes()
     assert [*replay.trajectories] == [
-        *("number", "start", "length", "terminated", "truncated", "success")
+        *("number", "start", "length", "num_transitions", "terminated", "truncated", "success")
     ]
     sequences = replay.sequences(4)
     assert "returns_to_go" not in sequences.sample(2)
@@ -287,7 +287,7 @@ def test_a_writer_takes_episodes_without_rewards_alone(tmp_path: Path) -> None:
             writer.add_episode(episode(0))
         writer.add_episode(episode(2, terminated=True))
     replay = ExperienceReplay("mine/x", root=tmp_path, download=False)
-    assert replay.trajectories.lengths.tolist() == [3, 2]
+    assert replay.trajectories.num_transitions.tolist() == [3, 2]
     assert replay[:]["next", "observation", "state"].flatten().tolist() == [1, 2, 3, 1, 2]
 
 
@@ -353,7 +353,7 @@ def test_episodes_of_hdf5_need_no_rewards(tmp_path: Path, kind: str) -> None:
     rlds.import_dataset(tmp_path / "a.hdf5", "mine/x", root=tmp_path)
     replay = ExperienceReplay("mine/x", root=tmp_path, download=False)
     assert not replay.manifest.has_rewards
-    assert replay.trajectories.lengths.tolist() == [2, 1]
+    assert replay.trajectories.num_transitions.tolist() == [2, 1]
 
 
 def test_a_real_file_of_lerobot_has_no_rewards(tmp_path: Path) -> None:

@@ -17,7 +17,10 @@ from tests.support import conformance
 from tests.support.values import Expected, expect, read_source
 
 Trajectory = Mapping[str, np.ndarray]
-"""``states``, ``actions`` and ``rewards`` of one trajectory, each ``[steps, ...]``."""
+"""``states``, ``actions`` and ``rewards`` of one trajectory, each ``[steps, ...]``.
+
+``recorded`` are the rewards with that of a final step, which is no transition.
+"""
 
 
 def read_minari(path: Path) -> list[Trajectory]:
@@ -36,8 +39,8 @@ def trajectories_of(rows: Expected) -> list[Trajectory]:
         "rewards": rows.leaves["next", "reward"][:, 0],
     }
     return [
-        {name: column[start:stop] for name, column in columns.items()}
-        for start, stop in pairwise(rows.offsets)
+        {name: column[start:stop] for name, column in columns.items()} | {"recorded": recorded}
+        for (start, stop), recorded in zip(pairwise(rows.offsets), rows.rewards(), strict=True)
     ]
 
 
@@ -65,8 +68,10 @@ def make_batch(
     for number, first in begins:
         whole = trajectories[number]
         parts = {name: column[first : first + length] for name, column in whole.items()}
+        recorded = whole.get("recorded", whole["rewards"])
+        parts.pop("recorded", None)
         steps = len(parts["rewards"])
-        parts["returns_to_go"] = returns_to_go(whole["rewards"], gamma)[first : first + steps]
+        parts["returns_to_go"] = returns_to_go(recorded, gamma)[first : first + steps]
         parts["timesteps"] = np.arange(first, first + steps)
         parts["attention_mask"] = np.ones(steps, bool)
         for name, part in parts.items():

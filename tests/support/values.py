@@ -49,6 +49,17 @@ class Expected:
     final: Mapping[Key, np.ndarray] = field(default_factory=dict)
     texts: Mapping[Key, list[str]] = field(default_factory=dict)
 
+    def rewards(self) -> list[np.ndarray]:
+        """Return the rewards of all recorded steps of each trajectory with a row, each ``[T]``."""
+        rewards = self.leaves["next", "reward"][:, 0].astype(np.float64)
+        parts = np.split(rewards, self.offsets[1:-1])
+        if self.final:
+            final = zip(self.final["episode",], self.final["next", "reward"], strict=True)
+            for number, reward in final:
+                if number >= 0:
+                    parts[number] = np.append(parts[number], reward)
+        return parts
+
 
 @dataclass(frozen=True)
 class Trajectory:

@@ -57,6 +57,7 @@ def test_all_columns_of_all_trajectories_are_those_that_were_written(client: Tes
         "number": [0, 1, 2, 3],
         "start": [0, 4, 5, 11],
         "length": [*LENGTHS],
+        "num_transitions": [*LENGTHS],
         "return": RETURNS,
         "terminated": [True] * 4,
         "truncated": [False] * 4,
@@ -97,7 +98,7 @@ def test_returns_of_many_rows_are_told_once_statistics_are_kept(
     client: TestClient, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trajectories, "QUICK_ROWS", 13)
-    assert [*columns(client, "")] == ["number", "start", "length"]
+    assert [*columns(client, "")] == ["number", "start", "length", "num_transitions"]
     page = client.get("/d/test/four/trajectories").text
     assert "Not known yet: return, terminated, truncated. Run: rlds stats test/four" in page
     datasets_cli.dataset_stats("test/four", config=config)

@@ -98,7 +98,7 @@ class Length:
     """The number of rows of each trajectory."""
 
     def values(self, leaves: TrajectoryLeaves) -> LengthArray:
-        return leaves.lengths
+        return leaves.num_transitions
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,8 @@ class RowsCompared:
     def values(self, leaves: TrajectoryLeaves) -> MaskArray:
         """Return whether the comparison is true, bool ``[K]``."""
         key = find_leaf(leaves, self.key)
-        reduced = np.empty(len(leaves.lengths), np.bool_)
-        offsets = np.concatenate(([0], leaves.lengths.cumsum()))
+        reduced = np.empty(len(leaves.num_transitions), np.bool_)
+        offsets = np.concatenate(([0], leaves.num_transitions.cumsum()))
         blocks = (self._rows(key, block) for block in leaves.blocks(key))
         reduce_blocks(self.reduction, blocks, offsets, reduced)
         return reduced

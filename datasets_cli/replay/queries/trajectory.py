@@ -138,11 +138,11 @@ class RowLeaves:
         lengths: LengthArray,
         trajectory: Trajectory | None = None,
     ) -> None:
-        self.lengths, self.trajectory = lengths, trajectory
+        self.num_transitions, self.trajectory = lengths, trajectory
         self.has = entries.has
         self._entries = entries
         self._rows = rows
-        self._offsets = np.concatenate(([0], self.lengths.cumsum()))
+        self._offsets = np.concatenate(([0], self.num_transitions.cumsum()))
 
     def reduce(self, key: Key, reduction: Reduction) -> np.ndarray:
         """Return a reduction of a leaf over the rows of each trajectory, ``[K, ...]``."""
@@ -153,7 +153,7 @@ class RowLeaves:
         blocks = self.blocks(key)
         block = next(blocks)  # has the dtype and shape of the leaf
         dtype = reduced_dtype(reduction, block.dtype)
-        reduced = np.empty((len(self.lengths), *block.shape[1:]), dtype)
+        reduced = np.empty((len(self.num_transitions), *block.shape[1:]), dtype)
         reduce_blocks(reduction, itertools.chain([block], blocks), self._offsets, reduced)
         return reduced
 

@@ -38,6 +38,7 @@ from datasets_cli.schema.columns import REWARD, Key, rows_per_block, show_key
 from datasets_cli.schema.shapes import MaskArray, OffsetArray, RowArray, RowNumbers
 from datasets_cli.schema.trajectories import ends_of
 from datasets_cli.schema.tree import Tree, entry
+from datasets_cli.store.arrays import plain_numbers
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Dataset
 
@@ -50,14 +51,18 @@ WIDE = frozenset({torch.float64, torch.int32, torch.int64, torch.uint32, torch.u
 RewardRows = Callable[[int, int], torch.Tensor]
 """A function of a start and a stop that returns the rewards ``[n, *shape]`` of these rows."""
 
+FinalRewards = tuple[RowArray, np.ndarray]
+"""The rows before final steps, ascending, and rewards of these steps, float64 ``[n, *shape]``."""
+
 
 def returns_to_go(
     storage: Storage, offsets: OffsetArray, gamma: float, root: CacheRoot | None
 ) -> np.ndarray:
     """Return the returns to go of every row, read-only ``[N, *shape]``.
 
-    The sums are float64, the results float32, or float64 if the dtype of the rewards needs it. In
-    a view they are sums over the rows of the view.
+    The sums are float64, the results float32, or float64 if the dtype of the rewards needs it. They
+    include the rewards of final steps. In a view they are sums over the rows of the view, and over
+    the final steps of trajectories with their last row.
     """
     if not storage.has(REWARD):
         raise NoRewards.of("a sequence with returns to go", "the storage")
@@ -80,7 +85,11 @@ def _of_dataset(dataset: Dataset, gamma: float, root: CacheRoot | None) -> np.nd
     form = dtype, _ = _form(rewards, len(dataset))
 
     def compute() -> Blocks:
-        return _blocks(rewards, dataset.offsets.numpy(), gamma, block_rows, dtype)
+        offsets = dataset.starts
+        numbers, places = dataset.final_places()
+        final = plain_numbers(dataset.final[REWARD][places]) if len(numbers) else None
+        after = None if final is None else (offsets[numbers + 1] - 1, final.astype(np.float64))
+        return _blocks(rewards, offsets, gamma, block_rows, dtype, after)
 
     return cached_array(dataset, root, f"returns-to-go-{gamma!r}", form, compute)
 
@@ -111,15 +120,24 @@ def _form(rewards: RewardRows, num_rows: int) -> tuple[np.dtype, tuple[int, ...]
 
 
 def _blocks(
-    rewards: RewardRows, offsets: OffsetArray, gamma: float, block_rows: int, dtype: np.dtype
+    rewards: RewardRows,
+    offsets: OffsetArray,
+    gamma: float,
+    block_rows: int,
+    dtype: np.dtype,
+    after: FinalRewards | None = None,
 ) -> Blocks:
-    for first, returns in returns_in_blocks(rewards, offsets, gamma, block_rows):
+    for first, returns in returns_in_blocks(rewards, offsets, gamma, block_rows, after):
         with np.errstate(over="ignore"):  # infinity is a result
             yield first, returns.astype(dtype)
 
 
 def returns_in_blocks(
-    rewards: RewardRows, offsets: OffsetArray, gamma: float, block_rows: int
+    rewards: RewardRows,
+    offsets: OffsetArray,
+    gamma: float,
+    block_rows: int,
+    after: FinalRewards | None = None,
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Yield the first row of each block, and its returns to go float64 ``[n, *shape]``.
 
@@ -134,6 +152,9 @@ def returns_in_blocks(
         ends = torch.from_numpy(ends_of(offsets, start, stop))
         if gamma and not ends[-1]:
             values[-1] += gamma * following
+        if gamma and after is not None:
+            first, last = np.searchsorted(after[0], (start, stop))
+            values[after[0][first:last] - start] += gamma * torch.from_numpy(after[1][first:last])
         total = sum_to_go(values, ends, gamma)
         following = total[0]
         yield start, total.numpy()
@@ -213,8 +234,8 @@ class Sequences(Storage):
     each start once. A batch ``[B, T]`` has every leaf of the rows, and
 
     - ``returns_to_go`` ``[B, T, 1]``: the discounted sum of the rewards from this row to the end of
-      the recorded trajectory, for each number of the rewards. Demonstrations without rewards do
-      not have this leaf;
+      the recorded trajectory, its final step included, for each number of the rewards.
+      Demonstrations without rewards do not have this leaf;
     - ``timesteps`` int64 ``[B, T]``: the step within the trajectory, counted from 0;
     - ``attention_mask`` bool ``[B, T]``: False for padding, which is zeros, and ``""`` for text.
 

@@ -257,10 +257,13 @@ class Trajectories:
         replay.trajectories.reduce("action", "mean")
 
     Its columns are read-only arrays by name, computed on first use: ``number``, which a view takes
-    from its dataset; ``start``, the first row in the dataset or the view; and ``length``, int64
-    ``[K]``. ``return`` is the sum of the rewards, float64 ``[K]``; ``terminated`` and ``truncated``
-    are of the last step, bool ``[K]``. If the publisher flags successful steps, ``success`` is
-    whether any step succeeded, bool ``[K]``.
+    from its dataset; ``start``, the first row in the dataset or the view; ``length``, the recorded
+    steps; and ``num_transitions``, the rows, int64 ``[K]``. ``return`` is the sum of the rewards,
+    float64 ``[K]``; ``terminated`` and ``truncated`` are of the last row, bool ``[K]``. If the
+    publisher flags successful steps, ``success`` is whether any step succeeded, bool ``[K]``.
+
+    ``length``, ``return`` and ``success`` include the final step, which is not a row. A view that
+    cuts the last row of a trajectory cuts its final step, too. Reductions of leaves are of rows.
 
     Columns that need reading are cached under the cache root, for all layouts and views of the same
     data.
@@ -285,7 +288,7 @@ class Trajectories:
     def keys(self) -> list[str]:
         """Return the names of the columns; a dataset of ``preprocess`` may lack some."""
         reduced = (name for name in REDUCED if self._leaf_of(name) is not None)
-        return ["number", "start", "length", *reduced]
+        return ["number", "start", "length", "num_transitions", *reduced]
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Return a column; ``[K]``, or ``[K, n]`` of rewards that are n numbers each."""
@@ -303,9 +306,9 @@ class Trajectories:
         return self._columns[name]
 
     @property
-    def lengths(self) -> LengthArray:
-        """The rows of each trajectory, int64 ``[K]``."""
-        return self["length"]
+    def num_transitions(self) -> LengthArray:
+        """The number of rows of each trajectory, int64 ``[K]``."""
+        return self["num_transitions"]
 
     def reduce(self, key: NestedKey, reduction: Reduction) -> np.ndarray:
         """Reduce the rows of a leaf in each trajectory to one value.
@@ -399,15 +402,19 @@ class Trajectories:
         return next((key for key in keys if key in self._leaves), None)
 
     def _column(self, name: str) -> np.ndarray:
-        offsets, selection = self._storage.dataset.starts, self._storage.dataset.selection
+        dataset = self._storage.dataset
+        offsets, selection = dataset.starts, dataset.selection
         if name == "number":
             return np.arange(len(self)) if selection is None else selection.numbers.copy()
         if name == "start":
             return offsets[:-1].copy()
-        if name == "length":
-            return lengths_of(offsets)
+        if name in ("length", "num_transitions"):
+            lengths = lengths_of(offsets)
+            lengths[dataset.final_places()[0]] += name == "length"
+            return lengths
         if leaf := self._leaf_of(name):
-            return self.reduce(leaf, REDUCED[name][1])
+            values, reduction = self.reduce(leaf, REDUCED[name][1]), REDUCED[name][1]
+            return values if reduction == "last" else self._with_final(leaf, reduction, values)
         if name == "return":
             self._storage.dataset.manifest.check_rewards("the return of a trajectory")
         raise UnknownKey(
@@ -419,6 +426,19 @@ class Trajectories:
             advice=f"Compute others by a reduction: {', '.join(REDUCTIONS)}, such as "
             "reduce('action', 'max'), or max(action) in a condition.",
         )
+
+    def _with_final(self, leaf: Key, reduction: str, values: np.ndarray) -> np.ndarray:
+        """Return a reduction ``[K, ...]`` over the rows that includes the final steps."""
+        dataset = self._storage.dataset
+        numbers, places = dataset.final_places()
+        if not len(numbers) or leaf not in dataset.final.keys:
+            return values
+        final = plain_numbers(dataset.final[leaf][places])
+        assert final is not None, "the rows are reduced"
+        values, final = values.copy(), final.reshape(-1, *values.shape[1:])
+        with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinity are results
+            values[numbers] = UFUNCS[reduction](values[numbers], final)
+        return values
 
     def _is_text(self, key: Key) -> bool:
         return any(text.key == key for text in self._storage.dataset.manifest.texts)

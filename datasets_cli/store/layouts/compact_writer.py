@@ -16,6 +16,7 @@ import numpy as np
 from datasets_cli.schema.columns import (
     DONE,
     EPISODE,
+    FINAL_FOLDER,
     Column,
     Key,
     column_of,
@@ -267,7 +268,7 @@ def write_packed(
     """Pack leaves into the folder of the frames; flush and hash all files."""
     # offsets: trajectories int64 `[K + 1]`.
     record = pack(leaves, columns, fields, offsets, folder)
-    statistics = summarise(leaves, reward_column(columns), offsets)
+    statistics = summarise(leaves, reward_column(columns), offsets, folder / FINAL_FOLDER)
     names = [RECORDS, ROW_MAP]
     names += [name for field in fields for name in field.files_in(folder)]
     files = write_beside(folder, names, offsets, extra_files)

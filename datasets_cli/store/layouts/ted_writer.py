@@ -21,6 +21,7 @@ from datasets_cli.errors import ROOT, SourceError
 from datasets_cli.schema.columns import (
     DONE,
     EPISODE,
+    FINAL_FOLDER,
     META_FILENAME,
     REWARD,
     Column,
@@ -155,7 +156,7 @@ def complete_leaves(
     names = write_meta_files(folder, columns, num_rows)
     names += [column.filename for column in columns if column.row_bytes]
     files = write_beside(folder, names, offsets, extra_files)
-    statistics = summarise(folder, reward_column(columns), offsets)
+    statistics = summarise(folder, reward_column(columns), offsets, folder / FINAL_FOLDER)
     return Written("ted", num_rows, len(offsets) - 1, columns, files, statistics)
 
 

@@ -97,12 +97,15 @@ def test_they_are_those_of_the_transform_that_sums_what_is_written(door: str, ga
     # The file ends the recording of a demonstration without a flag; the transform needs one.
     rows["next", "done"][replay.storage.offsets[1:] - 1] = True  # type: ignore[attr-defined]
     rows["next", "reward"] = rows["next", "reward"].double()  # it sums in the rewards' own type
+    # The final step of each demonstration is not among the rows.
+    final = torch.tensor(replay.storage.dataset.final["next", "reward"])  # type: ignore[attr-defined]
+    rows["next", "reward"][replay.storage.offsets[1:] - 1] += gamma * final  # type: ignore[attr-defined]
     right = Reward2Go(gamma, out_keys=["to_go"]).inv(rows)["to_go"].float()
     found = replay.sequences(1, len(rows), gamma=gamma)[:]["returns_to_go"][:, 0]
     torch.testing.assert_close(found, right, rtol=1e-6, atol=1e-6)
 
 
-def test_a_cut_off_trajectory_counts_what_was_recorded(tmp_path: Path) -> None:
+def test_without_final_steps_a_cut_off_trajectory_counts_its_rows(tmp_path: Path) -> None:
     steps = steps_of([""])
     steps["next", "terminated"][:] = False
     steps["next", "truncated"] = np.isin(np.arange(14), OFFSETS[1:] - 1)

@@ -46,7 +46,7 @@ from tests.support.text_rows import LENGTHS, steps_of, write
 
 STARTS = np.cumsum([0, *LENGTHS])
 NUM_ROWS = sum(LENGTHS)
-NAMES = ["number", "start", "length", "return", "terminated", "truncated"]
+NAMES = ["number", "start", "length", "num_transitions", "return", "terminated", "truncated"]
 
 
 @pytest.fixture
@@ -89,15 +89,14 @@ def test_the_table_of_real_demonstrations_is_that_of_their_file(
         rewards, ends = file["rewards"][()], file["terminals"][()] | file["timeouts"][()]
     table = ExperienceReplay(door, 4, download=False).trajectories
     lengths = np.diff([-1, *np.flatnonzero(ends)])
-    # A trajectory that a time limit ends has no successor of its last row, which is left out.
-    lost = lengths - table["length"]
     assert list(table) == NAMES
     assert len(table) == len(lengths) == 5
-    assert set(lost) <= {0, 1}
     parts = np.split(rewards.astype(np.float64), np.flatnonzero(ends)[:-1] + 1)
-    right = [part[: len(part) - less].sum() for part, less in zip(parts, lost, strict=True)]
-    np.testing.assert_allclose(table["return"], right, rtol=1e-12)
-    np.testing.assert_array_equal(table["start"], np.cumsum([0, *table["length"][:-1]]))
+    np.testing.assert_allclose(table["return"], [part.sum() for part in parts], rtol=1e-12)
+    np.testing.assert_array_equal(table["length"], lengths)
+    # A time limit ends each, so its last step is not a row.
+    np.testing.assert_array_equal(table["num_transitions"], lengths - 1)
+    np.testing.assert_array_equal(table["start"], np.cumsum([0, *lengths[:-1] - 1]))
 
 
 @each_layout
@@ -106,13 +105,14 @@ def test_columns_are_read_only_arrays_by_name(table: Trajectories) -> None:
         "number": [0, 1, 2, 3],
         "start": STARTS[:-1].tolist(),
         "length": list(LENGTHS),
+        "num_transitions": list(LENGTHS),
         "return": [3.0, 2.0, 22.5, 18.0],
         "terminated": [True] * 4,
         "truncated": [False] * 4,
         "success": [False, False, True, False],
     }
     assert {name: values.tolist() for name, values in dict(table).items()} == right
-    assert [table[name].dtype.kind for name in table] == list("iiifbbb")
+    assert [table[name].dtype.kind for name in table] == list("iiiifbbb")
     assert len(table) == 4
     with pytest.raises(ValueError, match="read-only"):
         table["return"][0] = 1
@@ -162,15 +162,18 @@ def no_reward(batch: TensorDict) -> TensorDict:
 
 
 def test_a_reward_of_two_numbers_has_two_returns(
-    door: str, tmp_path: Path, root: CacheRoot
+    config: Config, tmp_path: Path, root: CacheRoot
 ) -> None:
-    replay = ExperienceReplay(door, 4, download=False)
+    steps = {"observation": np.ones((6, 1)), "action": np.ones(6), "reward": np.arange(6.0)}
+    steps["terminated"] = np.arange(6) % 3 == 2
+    datasets_cli.create_dataset("mine/rewards", steps, lengths=[3, 3])
+    replay = ExperienceReplay("mine/rewards", 4)
     derived = replay.preprocess(two_rewards, dest=tmp_path / "two", num_workers=0)
     table = Trajectories(derived, root)
     right = replay.trajectories["return"]
     np.testing.assert_allclose(table["return"], np.stack((right, 2 * right), 1))
     frame = table.to_pandas()
-    assert [*frame][3:5] == ["return.0", "return.1"]
+    assert [*frame][4:6] == ["return.0", "return.1"]
     assert frame["return.1"].tolist() == table["return"][:, 1].tolist()
 
 
@@ -195,7 +198,7 @@ def test_a_short_table_is_shown(table: Trajectories) -> None:
     first, names, *rows = repr(table).splitlines()
     assert first == "Trajectories of toy/missions, 4 rows:"
     assert names.split() == list(table)
-    assert rows[2].split() == ["2", "5", "6", "22.5", "True", "False", "True"]
+    assert rows[2].split() == ["2", "5", "6", "6", "22.5", "True", "False", "True"]
     assert len(rows) == 4
 
 
