@@ -42,7 +42,7 @@ def test_an_ensemble_has_a_line_for_each_member_and_an_empty_table_one(hopper: s
         "    ExperienceReplay(DatasetStorage(d4rl/hopper-medium-v2, shape=[911]"
     )
     assert lines[2].endswith("chosen by take(1) ...), RandomSampler()),")
-    columns = "number, start, length, return, terminated, truncated"
+    columns = "number, start, length, num_transitions, return, terminated, truncated"
     empty = replay.take(0).trajectories
     assert repr(empty) == f"Trajectories of {hopper}, 0 rows; columns: {columns}"
 

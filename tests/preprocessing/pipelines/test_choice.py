@@ -45,7 +45,7 @@ def call(*words: str) -> int:
 
 def test_a_condition_keeps_the_trajectories_of_the_file_for_which_it_holds(door: str) -> None:
     known = trajectories_of_the_file()
-    returns = [float(rows["next.reward"].astype(np.float64).sum()) for rows in known]
+    returns = [float(part.sum()) for part in expect(read_source(FILE)).rewards()]
     middle = sorted(returns)[2]
     where = f"return > {middle} and length >= 100"
     assert call(door, "--where", where) == 0

@@ -304,7 +304,7 @@ def test_rows_of_views_are_those_of_their_dataset(door: str) -> None:
     source = [
         row
         for k in np.argsort(-table["return"], kind="stable")[:2]
-        for row in range(table["start"][k], table["start"][k] + table["length"][k])
+        for row in range(table["start"][k], table["start"][k] + table["num_transitions"][k])
     ]
     source += range(100, 250)
     mixture = Mixture({best: 0.5, run: 0.5}, 64, seed=0)
