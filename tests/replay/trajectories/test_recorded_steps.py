@@ -112,7 +112,7 @@ def table_of(replay: ExperienceReplay) -> dict[str, list[Any]]:
     return {name: replay.trajectories[name].tolist() for name in names}
 
 
-WHOLE = {
+WHOLE: dict[str, list[Any]] = {
     "number": [0, 1, 2, 3],
     "length": [3, 4, 2, 5],
     "num_transitions": [2, 3, 2, 4],
