@@ -431,7 +431,7 @@ KINDS: dict[str, tuple[str, Plant, tuple[Miss, ...]]] = {
     "stated-statistics": (MINE, beyond_stated, (as_stated,)),
 }
 EVERY = settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 
 

@@ -146,7 +146,7 @@ def test_rows_that_the_disk_has_no_room_for_are_not_begun(
 
 
 def test_a_column_of_one_value_is_read_however_well_it_is_packed(tmp_path: Path) -> None:
-    source, num_rows = tmp_path / "source", 2_000_000
+    source, num_rows = tmp_path / "source", 1_000_000
     source.mkdir()
     with h5py.File(source / "hopper_medium-v2.hdf5", "w") as file:
         for name, width in {"observations": (1,), "actions": (1,), "rewards": ()}.items():

@@ -97,13 +97,8 @@ def test_a_mode_that_can_only_mean_greys_is_converted_and_named(mode: str) -> No
     found = grey_of(file)
     assert (found.dtype, found.tolist()) == (np.uint8, right.tolist())
     assert other_modes([memoryview(file)]) == {mode: 1}
-
-
-@pytest.mark.parametrize("mode", CONVERTED)
-def test_pillow_shows_the_same(mode: str) -> None:
-    file, right = CONVERTED[mode]
     image = Image.open(io.BytesIO(file))
-    if image.mode.startswith("I"):
+    if image.mode.startswith("I"):  # Pillow shows the same
         assert (np.asarray(image) // 257).tolist() == right.tolist()
     else:
         assert np.asarray(image.convert("RGB"))[..., 0].tolist() == right.tolist()

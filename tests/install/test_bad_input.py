@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
-import subprocess
-import sys
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ import numpy as np
 import pytest
 
 from datasets_cli.config import Config
-from datasets_cli.errors import IntegrityError, NetworkError, RldsError, SourceError
+from datasets_cli.errors import DiskFull, IntegrityError, NetworkError, RldsError, SourceError
+from datasets_cli.install import installation
 from datasets_cli.install.fetch import read_blocks, source_errors
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
@@ -27,6 +27,7 @@ from datasets_cli.recipes.d4rl import catalogue as d4rl
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
 from datasets_cli.verbs.verify import verify_installed as verify
+from tests.cli.test_wrong_calls import small_disk
 from tests.support.d4rl_files import save, steps
 from tests.support.origin import Origin
 from tests.support.paths import PROJECT
@@ -309,33 +310,6 @@ def test_nothing_here_unpacks_archives() -> None:
 
 # --- the disk -----------------------------------------------------------------------------------
 
-SMALL_DISK = """
-import json, resource, sys
-from datasets_cli.install import installation
-from datasets_cli.install.options import InstallOptions
-from datasets_cli.config import load_config
-from datasets_cli.errors import DiskFull
-
-def limit():
-    resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, resource.RLIM_INFINITY))
-
-commit = installation.commit
-def limit_and_commit(*arguments, **options):
-    limit()
-    return commit(*arguments, **options)
-
-if {in_commit}:
-    installation.commit = limit_and_commit
-else:
-    limit()
-try:
-    options = InstallOptions(source=sys.argv[2], force=True)
-    installation.install_dataset(sys.argv[1], load_config(), options)
-except DiskFull as error:
-    print(error)
-    sys.exit(error.exit_code)
-"""
-
 
 @pytest.mark.parametrize(
     ("size", "in_commit"),
@@ -343,20 +317,23 @@ except DiskFull as error:
     ids=["no byte", "little", "most", "all but the manifest"],
 )
 def test_full_disk_while_installing_leaves_the_older_copy(
-    size: int, in_commit: bool, config: Config, path: Path
+    size: int, in_commit: bool, config: Config, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(path, steps(path, (4, 2), num_steps=3000))
     install_dataset(ID, config, InstallOptions(source=str(path.parent)))
-    script = SMALL_DISK.format(size=size, in_commit=in_commit)
-    child = subprocess.run(
-        [sys.executable, "-c", script, ID, str(path.parent)],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert (child.returncode, child.stderr) == (7, "")
-    assert "disk is full" in child.stdout
-    assert str(config.root) in child.stdout
+    commit = installation.commit
+
+    def commit_on_a_small_disk(*arguments: Any, **options: Any) -> Any:
+        with small_disk(size):
+            return commit(*arguments, **options)
+
+    with ExitStack() as stack, pytest.raises(DiskFull) as caught:
+        if in_commit:
+            monkeypatch.setattr(installation, "commit", commit_on_a_small_disk)
+        else:
+            stack.enter_context(small_disk(size))
+        install_dataset(ID, config, InstallOptions(source=str(path.parent), force=True))
+    assert caught.value.exit_code == 7 and str(config.root) in str(caught.value)
     assert verify(ID, config).num_transitions > 2000
     assert list((config.root / "tmp").iterdir()) == []
 

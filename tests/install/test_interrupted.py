@@ -21,6 +21,7 @@ from datasets_cli.sources.partial_download import PartialDownload
 from datasets_cli.store.layouts.ted_writer import TedWriter
 from datasets_cli.verbs.verify import verify_installed as verify
 from tests.catalogue.conftest import clear
+from tests.install.test_killed import TWO_FILES
 from tests.support.d4rl_files import save, steps
 from tests.support.origin import Origin
 
@@ -107,49 +108,34 @@ def test_a_signal_at_any_stage_has_its_code_and_the_next_run_continues(
 
 # --- 21: one file of several --------------------------------------------------------------------
 
-TWO_FILES = """
-import numpy as np
-from datasets_cli.recipe import Block, CatalogueEntry, Recipe, Resource
-
-def resources(name, web):
-    return [Resource((f"{url}{{name}}",), name) for name in ("first", "second")]
-
-def blocks(source):
-    for path in source.files.values():
-        values = np.fromfile(path, np.float32).reshape(-1, 1)
-        yield Block({{("observation",): values, ("action",): values, ("next", "reward"): values}})
-
-RECIPE = Recipe("two", 1, "", "", "", "", lambda web: [CatalogueEntry("pair")], resources, blocks)
-"""
-
 
 @pytest.fixture
 def two_files(tmp_path: Path, monkeypatch: Patch) -> Iterator[Origin]:
     """The server of a dataset of two files, whose recipe is the user's."""
     monkeypatch.setattr(recipes, "__path__", [*recipes.__path__, str(tmp_path)])
     with Origin() as running:
-        (tmp_path / "two.py").write_text(TWO_FILES.format(url=running.url))
+        (tmp_path / "twofiles.py").write_text(TWO_FILES.format(origin=running.url))
         clear()
         yield running
     clear()
-    sys.modules.pop("datasets_cli.recipes.two", None)
+    sys.modules.pop("datasets_cli.recipes.twofiles", None)
 
 
 def test_a_file_of_several_that_is_missing_is_named_and_the_others_are_kept(
     config: Config, two_files: Origin, capsys: Capture
 ) -> None:
     two_files.put("first", b"abcd" * 100)
-    assert main(["download", "two/pair"]) == 6
+    assert main(["download", "twofiles/pair"]) == 6
     error = capsys.readouterr().err
     assert f"{two_files.url}second" in error and "HTTP 404" in error
     assert list(datasets_cli.list_datasets(installed=True, config=config)) == []
     assert names(config.root / "downloads") == {"first", "first.json"}
-    assert main(["download", "two/pair", "demo/iris"]) == 9  # the other is installed
+    assert main(["download", "twofiles/pair", "demo/iris"]) == 9  # the other is installed
     assert verify("demo/iris", config).num_transitions == 150
     two_files.put("second", b"efgh" * 100)
-    assert main(["download", "two/pair"]) == 0
+    assert main(["download", "twofiles/pair"]) == 0
     assert len(two_files.log("first")) == 1  # it was kept
-    assert verify("two/pair", config).num_transitions > 190
+    assert verify("twofiles/pair", config).num_transitions > 190
 
 
 # --- 37: no room for what is downloaded and what is made of it ----------------------------------

@@ -191,7 +191,7 @@ NOTES = st.one_of(
 )
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(NOTES)
 @example(b'{"url": "", "validator": null, "size": ' + LONG.encode() + b"}")
 @example(b"[" * 60_000)
@@ -209,7 +209,7 @@ def test_a_note_of_any_shape_is_a_state_or_none(tmp_path: Path, note: bytes) -> 
             assert b"\n" not in requests_takes and requests_takes.decode() == state.validator
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(FIELDS["validator"], FIELDS["size"], st.binary(max_size=9))
 def test_a_garbled_note_of_a_part_ends_in_the_published_file(
     origin: Origin, http: Http, tmp_path: Path, validator: Any, size: Any, part: bytes
@@ -291,7 +291,7 @@ def raw() -> Iterator[Raw]:
 
 # urllib3 leaves the socket of an answer whose headers it cannot read to the collector.
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(answers(), answers(), st.binary(max_size=100)))
 def test_whatever_a_server_answers_is_data_or_an_error_of_ours(
     raw: Raw, config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: bytes

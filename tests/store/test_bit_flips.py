@@ -26,7 +26,7 @@ from tests.store.test_compact import frames_of, transitions, write
 from tests.support.bit_flips import Flip, Outcome
 from tests.support.paths import PROJECT
 
-NUM_FLIPS = int(os.environ.get("RLDS_TEST_FLIPS", "20"))
+NUM_FLIPS = int(os.environ.get("RLDS_TEST_FLIPS", "12"))
 LENGTHS = [30, 1, 9]
 MANIFEST = "manifest.json"
 
@@ -138,7 +138,7 @@ def test_a_high_bit_of_an_index_is_always_refused(
     skipped = HEADER_BYTES if name == "trajectories.npy" else 0
     width = 4 if name == "row.memmap" else 8
     count = ((folder / name).stat().st_size - skipped) // width
-    entries = sorted({0, 1, count // 2, count - 2, count - 1})
+    entries = [0, count // 2, count - 1]
     flips = [
         Flip(str(folder), name, 8 * (skipped + width * entry) + bit, seed)
         for seed, entry in enumerate(entries, start=1)

@@ -103,22 +103,6 @@ def test_there_and_back_gives_the_same_files(
     assert back.manifest.files == ted.manifest.files
 
 
-def test_a_batch_has_the_values_types_and_shapes_of_the_other_layout(tmp_path: Path) -> None:
-    rows = transitions([40, 3, 70], 0)
-    ted = write(TedWriter, tmp_path / "ted", rows)
-    packed = write(CompactWriter, tmp_path / "compact", rows)
-    index = torch.tensor([112, 0, 39, 40, 42, 43, 0])
-
-    def flat(tree: dict[str, Any], path: Key = ()) -> Rows:
-        found: Rows = {}
-        for name, item in tree.items():
-            key = (*path, name)
-            found |= flat(item, key) if isinstance(item, dict) else {key: item.numpy()}
-        return found
-
-    assert_same(flat(packed.gather(index)), flat(ted.gather(index)))
-
-
 @pytest.mark.parametrize("kind", [TedWriter, CompactWriter])
 def test_a_block_of_rows_with_frames_is_cut_into_views(tmp_path: Path, kind: Any) -> None:
     rows = pixel_rows([7, 1, 12])
@@ -207,9 +191,7 @@ def pixel_rows(lengths: list[int]) -> Rows:
     return rows
 
 
-@pytest.mark.parametrize(
-    ("lengths", "cut"), [([1], 1), ([3, 2], 64), ([700, 1, 900], 64), ([700, 1, 900], 5000)]
-)
+@pytest.mark.parametrize(("lengths", "cut"), [([1], 1), ([3, 2], 64), ([700, 1, 900], 64)])
 def test_frames_come_back_bit_for_bit(tmp_path: Path, lengths: list[int], cut: int) -> None:
     rows = pixel_rows(lengths)
     dataset = write(CompactWriter, tmp_path / "compact", rows, cut)
@@ -245,7 +227,7 @@ def test_two_threads_read_right_frames(tmp_path: Path) -> None:
         return np.array_equal(reader.read(index), shots[index])
 
     with ThreadPoolExecutor(2) as pool:
-        assert all(pool.map(read, range(200)))
+        assert all(pool.map(read, range(60)))
 
 
 def test_frames_that_are_read_stay_as_they_are(tmp_path: Path) -> None:
@@ -302,15 +284,6 @@ def test_converting_an_installed_dataset_there_and_back(door: str, config: Confi
     datasets_cli.convert(door, "ted", config=config)
     assert read_manifest(folder) == before
     assert list((config.root / "tmp").iterdir()) == []
-
-
-def test_slices_and_indexes_agree_between_the_layouts(door: str, config: Config) -> None:
-    arguments: Any = {"batch_size": 64, "slice_len": 16, "seed": 0}
-    ted = ExperienceReplay(door, **arguments).sample()
-    datasets_cli.convert(door, "compact", config=config)
-    packed = ExperienceReplay(door, **arguments).sample()
-    assert set(ted.keys(True, True)) == set(packed.keys(True, True))
-    assert bool((ted == packed).all())
 
 
 DAMAGES: dict[str, Callable[[Path], Any]] = {
@@ -424,13 +397,10 @@ def test_files_that_a_recipe_laid_beside_the_data_stay(door: str, config: Config
     assert (folder / "readme.txt").read_text() == "hello"
 
 
-BLOCKS = [1, 3, 7]
-NUM_ROWS = 12
 DEMOS = ["demo/iris", "demo/pong"]
 
 
-@pytest.mark.parametrize("block_rows", BLOCKS)
-@pytest.mark.parametrize("row", range(NUM_ROWS))
+@pytest.mark.parametrize(("block_rows", "row"), [(1, 4), *((3, row) for row in range(12)), (7, 6)])
 def test_a_successor_that_deviates_in_any_one_row_is_kept(
     block_rows: int, row: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,7 +100,7 @@ def compare(batch: Any, rows: Rows, index: Any = slice(None)) -> None:
 
 @pytest.mark.parametrize(
     ("layout", "options"),
-    [("ted", {}), ("compact", {}), ("compact", {"device": "cpu"}), ("ted", {"contiguous": True})],
+    [("ted", {}), ("compact", {"device": "cpu"}), ("ted", {"contiguous": True})],
 )
 def test_every_type_comes_back_bit_for_bit(
     folders: dict[str, Path], layout: str, options: Any

@@ -204,19 +204,19 @@ def test_frames_that_are_read_apart_are_packed_by_default(config: Config) -> Non
 @pytest.mark.parametrize("layout", ["ted", "compact"])
 def test_workers_do_not_change_a_byte(config: Config, layout: str) -> None:
     parts = [[(3, 9), (0, 3)], [(14, 18)], [(9, 14)]]
-    files = [install(config, recipe(parts), layout, workers)[1].files for workers in (0, 1, 2)]
-    assert files[0] == files[1] == files[2]
+    files = [install(config, recipe(parts), layout, workers)[1].files for workers in (0, 2)]
+    assert files[0] == files[1]
 
 
 @pytest.mark.parametrize(
-    ("parts", "problem"),
+    ("parts", "problem", "layout"),
     [
-        ([[(0, 4), (6, 18)]], "frame of record 4 is missing"),
-        ([[(0, 12)]], "frame of record 12 is missing"),
-        ([[(0, 18)], [(10, 11)]], "frame of record 9 occurs twice"),
+        ([[(0, 4), (6, 18)]], "frame of record 4 is missing", "ted"),
+        ([[(0, 12)]], "frame of record 12 is missing", "compact"),
+        ([[(0, 18)], [(10, 11)]], "frame of record 9 occurs twice", "ted"),
+        ([[(0, 18)], [(10, 11)]], "frame of record 9 occurs twice", "compact"),
     ],
 )
-@pytest.mark.parametrize("layout", ["ted", "compact"])
 def test_frames_that_are_missing_or_double_are_refused(
     config: Config, parts: list[Part], problem: str, layout: str
 ) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,10 @@ from datasets_cli.store.layouts.compact_writer import CompactWriter
 from datasets_cli.store.layouts.ted_writer import TedWriter
 from datasets_cli.store.sealed_json import seal
 from tests.store.test_compact import pixel_rows, transitions, write
+from tests.store.test_manifest import changed, places
 from tests.support.refusals import refused
 
-NUM_EXAMPLES = int(os.environ.get("RLDS_TEST_MUTATIONS", "75"))
+NUM_EXAMPLES = int(os.environ.get("RLDS_TEST_MUTATIONS", "40"))
 
 Json = dict[str, Any]
 Place = tuple[str | int, ...]
@@ -61,33 +61,6 @@ def _sealed(entry: Any) -> bytes:
         return json.dumps(entry).encode()
 
 
-def places(value: Any, above: Place = ()) -> Iterator[Place]:
-    """Yield the way to every value in a JSON value, but to the digests of files."""
-    yield above
-    items: Any = ()
-    if isinstance(value, dict):
-        items = value.items()
-    elif isinstance(value, list):
-        items = enumerate(value)
-    for name, item in items:
-        yield from places(item, (*above, name))
-
-
-def put(value: Any, place: Place, other: Any) -> Any:
-    """Return a copy of a JSON value with another value in a place; nothing for ``...``."""
-    if not place:
-        return other
-    value = copy.deepcopy(value)
-    above = value
-    for name in place[:-1]:
-        above = above[name]
-    if other is ...:
-        del above[place[-1]]
-    else:
-        above[place[-1]] = other
-    return value
-
-
 NUMBERS = [-1, 0, 1, 2, 3, 8, 15, 2**31, 2**40, 2**62, 2**63, 2**64, 10**400, 1.5, 1e308]
 JSON = st.recursive(
     st.sampled_from(
@@ -111,8 +84,8 @@ def test_another_value_anywhere(layout: str, folders: dict[str, Path], data: st.
     folder = folders[layout]
     entry = json.loads((folder / "manifest.json").read_text())
     for _ in range(data.draw(st.integers(1, 2))):
-        place = data.draw(st.sampled_from([*places(entry)][1:]))
-        entry = put(entry, place, data.draw(JSON | st.just(...)))
+        place = data.draw(st.sampled_from(places(entry)[1:]))
+        entry = changed(entry, place, data.draw(JSON | st.just(...)))
     try:
         dataset = open_with(folder, entry)
         DatasetStorage(dataset).get(torch.arange(15))

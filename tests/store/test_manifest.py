@@ -21,7 +21,7 @@ from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest
 from datasets_cli.store.sealed_json import MAX_DEPTH, parse, seal
 from tests.support.refusals import refused
 
-NUM_EXAMPLES = int(os.environ.get("RLDS_TEST_MUTATIONS", "100"))
+NUM_EXAMPLES = int(os.environ.get("RLDS_TEST_MUTATIONS", "40"))
 
 # Files are made for each example, on machines that may be busy.
 CHECKS = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
@@ -146,7 +146,7 @@ def test_any_bytes_are_damaged(data: bytes, folder: Path) -> None:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the path of every value within a document."""
+    """Return the path of every value within a document, the whole one first."""
     pairs: Any = ()
     if isinstance(value, dict):
         pairs = value.items()
@@ -156,11 +156,15 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def changed(document: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """Return a copy with another value in a place; nothing for ``...``."""
     copy = json.loads(json.dumps(document))
     node = copy
     for key in path[:-1]:
         node = node[key]
-    node[path[-1]] = value
+    if value is ...:
+        del node[path[-1]]
+    else:
+        node[path[-1]] = value
     return copy
 
 

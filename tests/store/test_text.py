@@ -27,7 +27,6 @@ from tests.support.text_rows import LENGTHS, ODD_TEXTS, objects, steps_of, succe
 MISSION = ("observation", "mission")
 NEXT_MISSION = ("next", "observation", "mission")
 LAYOUTS = ["ted", "compact"]
-both_layouts = pytest.mark.parametrize("layout", LAYOUTS)
 
 
 def texts_of(dataset: Dataset) -> dict[tuple[str, ...], Any]:
@@ -43,7 +42,7 @@ def text_bytes(folder: Path) -> dict[str, bytes]:
 # Values
 
 
-@both_layouts
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_value_comes_back_and_successors_follow_the_rule(layout: str, tmp_path: Path) -> None:
     steps = steps_of(ODD_TEXTS)
     dataset = open_dataset(write(tmp_path, layout, steps), text=True)
@@ -54,9 +53,8 @@ def test_every_value_comes_back_and_successors_follow_the_rule(layout: str, tmp_
     assert all(type(value) is str for values in found.values() for value in values)
 
 
-@both_layouts
-def test_the_files_are_those_of_the_format(layout: str, tmp_path: Path) -> None:
-    folder = write(tmp_path, layout, steps_of(["b", "", "é", "b"], (4,)))
+def test_the_files_are_those_of_the_format(tmp_path: Path) -> None:
+    folder = write(tmp_path, "ted", steps_of(["b", "", "é", "b"], (4,)))
     # By rows and then by keys, "next" before "observation": b's successor is "" and so on.
     values = ["", "b", "é"]
     data = text_bytes(folder)
@@ -96,15 +94,14 @@ def test_rows_may_have_several_texts(tmp_path: Path) -> None:
     assert found["info", "nothing"] == [[]] * len(pairs)
 
 
-@both_layouts
-def test_numpys_text_types_and_bytes_are_taken(layout: str, tmp_path: Path) -> None:
+def test_numpys_text_types_and_bytes_are_taken(tmp_path: Path) -> None:
     num_steps = sum(LENGTHS)
     more = {
         ("info", "bytes"): np.array([b"up", b"down\xff"] * 7),
         ("info", "str"): np.array(["up", "dówn"] * 7),
         ("info", "mixed"): objects(["up", b"down", np.str_("left"), "right"] * 3 + ["a", "b"]),
     }
-    folder = write(tmp_path, layout, steps_of(["m"]) | more)
+    folder = write(tmp_path, "ted", steps_of(["m"]) | more)
     found = texts_of(open_dataset(folder, text=True))
     assert found["info", "bytes"] == ["up", "down\udcff"] * (num_steps // 2)
     assert found["info", "str"] == ["up", "dówn"] * (num_steps // 2)
@@ -218,9 +215,6 @@ def test_a_column_that_stops_being_text_is_refused(second: dict[Any, Any]) -> No
         [*iterate_rows(Transitions("toy/a"), blocks)]
 
 
-# Memory
-
-
 # Parts
 
 
@@ -250,11 +244,8 @@ def test_parts_are_joined_to_the_same_bytes(bounds: tuple[int, ...], tmp_path: P
 # Damage
 
 
-@both_layouts
-def test_a_flipped_bit_is_damage_or_another_text_and_is_always_found(
-    layout: str, tmp_path: Path
-) -> None:
-    folder = write(tmp_path, layout, steps_of(["go left", "stop", "é", ""]))
+def test_a_flipped_bit_is_damage_or_another_text_and_is_always_found(tmp_path: Path) -> None:
+    folder = write(tmp_path, "compact", steps_of(["go left", "stop", "é", ""]))
     right = texts_of(open_dataset(folder, text=True))
     manifest = read_manifest(folder)
     outcomes = {"damaged": 0, "other": 0}
