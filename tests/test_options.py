@@ -131,7 +131,8 @@ def test_the_signature_is_written_out() -> None:
     shown = "(id: 'str', count: 'int' = 1, *, text: 'bool' = False, seed: 'int' = 0, "
     shown += "replacement: 'bool' = True, root: 'str | None' = None) -> 'Call'"
     assert str(inspect.signature(draw)) == shown
-    assert shown in pydoc.plain(pydoc.render_doc(draw))
+    page = pydoc.plain(pydoc.render_doc(draw))  # Python 3.13 puts an argument on each line
+    assert "".join(shown.split()) in "".join(page.split())
     assert [*inspect.signature(Drawer).parameters] == [*inspect.signature(draw).parameters]
     assert [*inspect.signature(Drawer.again).parameters] == ["self", "seed", "replacement"]
     assert [*inspect.signature(draw_of).parameters] == ["rows", "seed", "replacement"]
