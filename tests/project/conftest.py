@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from pathlib import Path
 
 import pytest
 
 from datasets_cli.cli.main import main
+from datasets_cli.config import Config
 
 _numbers = itertools.count()
 
@@ -41,9 +43,27 @@ def module(here: Path) -> str:
     return name
 
 
+DEMOS = ["demo/door-human", "demo/iris"]
+
+
+@pytest.fixture(scope="session")
+def root_with_demos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache root with two datasets, to be copied."""
+    root = tmp_path_factory.mktemp("demos")
+    assert main(["download", *DEMOS, "-q", "--root", str(root)]) == 0
+    return root
+
+
+@pytest.fixture(scope="session")
+def root_with_tables(root_with_demos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("tables")
+    shutil.copytree(root_with_demos, root, dirs_exist_ok=True)
+    assert main(["preprocess", *DEMOS, "-q", "--root", str(root)]) == 0
+    return root
+
+
 @pytest.fixture
-def installed(here: Path) -> list[str]:
+def installed(here: Path, config: Config, root_with_tables: Path) -> list[str]:
     """Two datasets with their tables, in their order."""
-    ids = ["demo/door-human", "demo/iris"]
-    assert main(["download", *ids, "-q"]) == main(["preprocess", *ids, "-q"]) == 0
-    return ids
+    shutil.copytree(root_with_tables, config.root)
+    return DEMOS

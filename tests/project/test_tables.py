@@ -29,15 +29,17 @@ from datasets_cli.store.check import folder_size
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import read_manifest, write_manifest
 from datasets_cli.store.tables import load_summary
+from tests.project.conftest import DEMOS
 
-DEMOS = ["demo/door-human", "demo/iris"]
 Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def here(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+def here(
+    config: Config, root_with_demos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Config:
     """Two installed datasets, and a folder without ``rlds.toml``."""
-    datasets_cli.download(DEMOS, config=config)
+    shutil.copytree(root_with_demos, config.root)
     monkeypatch.chdir(tmp_path)
     return config
 
