@@ -109,7 +109,6 @@ WORDS = [
         Wrong(f"list --mirror {mirror}", 2, "PREFIX=REPLACEMENT")
         for mirror in ("x", "http://a/=ftp://b/")
     ),
-    Wrong("verify --quick --deep", 2, "--deep"),
     Wrong("download demo/iris --workers x", 2, "expected a whole number"),
     Wrong("download demo/iris --layout tde", 2, "Expected one of: ted, compact"),
     Wrong("download demo/iris --layout compact", 2, "rlds convert --layout compact demo/iris"),

@@ -32,10 +32,9 @@ from tests.verbs.test_peek import FAMILIES
 Capture = pytest.CaptureFixture[str]
 
 
-@pytest.mark.parametrize("layout", ["ted", "compact"])
 @pytest.mark.parametrize("id", FAMILIES)
-def test_statistics_are_those_of_the_published_file(id: str, layout: str, config: Config) -> None:
-    datasets_cli.download(id, layout=layout, config=config)
+def test_statistics_are_those_of_the_published_file(id: str, config: Config) -> None:
+    datasets_cli.download(id, config=config)
     expected = case_of(FAMILIES[id]).expected()
     leaves = {".".join(key): values for key, values in expected.leaves.items()}
     measured = ("observation", "next.observation", "action", "next.reward")
