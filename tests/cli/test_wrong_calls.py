@@ -33,14 +33,9 @@ Capture = pytest.CaptureFixture[str]
 
 @dataclass(frozen=True)
 class Wrong:
-    """One wrong call.
+    """A call, its exit code, the message's words on what to do, and what is wrong with the data.
 
-    Args:
-        call: what stands after ``rlds``; ``{p}`` is the folder of ``make_places``, ``{url}`` a
-            server.
-        code: the exit code.
-        words: of what to do, which the message has.
-        spoil: what is wrong with the data.
+    In the call ``{url}`` is a server.
     """
 
     call: str
@@ -349,7 +344,7 @@ def check(wrong: Wrong, place: Path, url: str, capsys: Capture) -> None:
     if wrong.spoil:
         wrong.spoil(place)
     before = listing(place)
-    assert main(shlex.split(wrong.call.format(p=place, url=url))) == wrong.code
+    assert main(shlex.split(wrong.call.format(url=url))) == wrong.code
     output = capsys.readouterr()
     if "--json" in wrong.call.split():
         error = json.loads(output.err)["error"]

@@ -38,10 +38,6 @@ EMPTY = -1
 class Logger:
     """The ring that the agent writes to, and the logs that it leaves.
 
-    Args:
-        folder: where the logs go.
-        capacity: slots of the ring.
-
     ``slots`` says what lies where, ``logged`` which rows are in any log, ``firsts`` which row lay
     in the last slot of each log: it comes before that log's slot 0.
     """

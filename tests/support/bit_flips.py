@@ -37,14 +37,10 @@ NUM_VARIANTS = 8  # how often the reads are drawn: what each must give is known
 
 @dataclass(frozen=True)
 class Flip:
-    """One bit of one file.
+    """One bit of one file of a dataset: 8 times the byte, and the bit in it.
 
-    Args:
-        folder: of the dataset.
-        name: of the file.
-        bit: 8 times the byte, and the bit in it.
-        seed: chooses the reads, whether rows are copied into memory, and whether the bit flips
-            before or after the dataset is opened.
+    The seed chooses the reads, whether rows are copied into memory, and whether the bit flips
+    before or after the dataset is opened.
     """
 
     folder: str
@@ -55,12 +51,9 @@ class Flip:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one flip.
+    """``refused``, ``same`` or ``other`` values, or ``foreign``: another exception.
 
-    Args:
-        kind: ``refused``, ``same`` or ``other`` values, or ``foreign``: another exception.
-        is_found: whether ``check_digests`` names the file.
-        text: the message.
+    ``is_found`` says whether ``check_digests`` names the file.
     """
 
     kind: str

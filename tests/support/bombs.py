@@ -40,15 +40,7 @@ Make = Callable[[Path], str]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one dataset.
-
-    Args:
-        name: of the bomb.
-        error: class of what was raised; "" for nothing.
-        text: its message.
-        peak: bytes of memory that the process had at most.
-        size: bytes of all files.
-    """
+    """What one bomb raised, the most memory that it took, and the bytes of its files."""
 
     name: str
     error: str
@@ -361,12 +353,7 @@ def list_feature(name: bytes, kind: int, content: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Bomb:
-    """A dataset, and which limit refuses it; "" where it is refused for what it is.
-
-    Args:
-        limit: its name.
-        make: writes it.
-    """
+    """A dataset, and which limit refuses it; "" where it is refused for what it is."""
 
     limit: str
     make: Make

@@ -16,12 +16,9 @@ from distributed.versions import VersionMismatchWarning
 
 
 class DaskCluster:
-    """A scheduler and workers of Dask, each a process; use it in a ``with`` statement.
+    """A scheduler and workers of Dask, each a process of one thread.
 
-    Args:
-        folder: where they work.
-        num_workers: of one thread each.
-        preload: Python code that each worker runs first; ``RLDS_TEST_WORKER`` numbers them.
+    Each worker runs the code of ``preload`` first; ``RLDS_TEST_WORKER`` numbers them.
     """
 
     def __init__(self, folder: Path, num_workers: int = 2, preload: str = "") -> None:

@@ -36,12 +36,9 @@ FIXED = (0, 1, 4)  # the leaves of ``full_rows``
 
 @dataclass(frozen=True)
 class Calls:
-    """A sequence of writes.
+    """A sequence of writes of rows, or steps; a size of 0 is one by ``add``.
 
-    Args:
-        sizes: how many rows, or steps, each call writes; 0 is one by ``add``.
-        seed: gives the values.
-        leaves: which of ``LEAVES`` the rows have under each of ``KEYS``.
+    ``leaves`` are those of ``LEAVES`` that the rows have under each of ``KEYS``.
     """
 
     sizes: list[int]
