@@ -118,6 +118,11 @@ def offline_to_online(run: Run) -> None:
     assert len(names["earlier"]) == 100 and names["batch"].shape == (256,)
 
 
+@after("docs/page.md")
+def page(run: Run) -> None:
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=.{43}\n", run.output)
+
+
 @after("docs/preprocess.md")
 def preprocess(run: Run) -> None:
     assert ("next", "cost") in run.names["storage"].dataset.keys

@@ -44,8 +44,7 @@ def _take(environment: dict[str, str], streams: list[Any]) -> None:
 
 
 def run_like_python(popen: Any, arguments: list[str]) -> None:
-    if popen is not None:
-        SpawnProcess._Popen = staticmethod(popen)  # type: ignore[assignment,method-assign]
+    SpawnProcess._Popen = staticmethod(popen)  # type: ignore[assignment,method-assign]
     # multiprocessing would start another server.
     forkserver._forkserver.ensure_running = ensure_running  # type: ignore[attr-defined]
     multiprocessing.set_start_method(None, force=True)

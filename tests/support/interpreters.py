@@ -63,22 +63,13 @@ def imported_by_commands(*commands: str) -> set[str]:
 
 def preloaded(*arguments: str, folder: Path | None = None, text: str = "") -> Done:
     """Do the same in a fork of a process that has imported torch; its workers are forks, too."""
-    return _run(arguments, folder, text, forks_workers=True)
-
-
-def preloaded_alone(*arguments: str, folder: Path | None = None, text: str = "") -> Done:
-    """Do the same, with workers that it spawns as it would anywhere."""
-    return _run(arguments, folder, text, forks_workers=False)
-
-
-def _run(arguments: tuple[str, ...], folder: Path | None, text: str, forks_workers: bool) -> Done:
     with ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3)]
         files[0].write(text)
         files[0].seek(0)
         streams = [file.fileno() for file in files]
         with chdir(folder or "."):
-            process = fork(*arguments, streams=streams, forks_workers=forks_workers)
+            process = fork(*arguments, streams=streams)
         process.join(_SECONDS)
         process.kill()
         assert process.exitcode is not None, f"{arguments} took over {_SECONDS} s"
@@ -92,11 +83,9 @@ def fork(
     *arguments: str,
     streams: Sequence[int],
     environment: Mapping[str, str] | None = None,
-    forks_workers: bool = True,
 ) -> SpawnProcess:
     """Start a Python as a fork of the server."""
-    popen = PreloadedPopen if forks_workers else None
-    process = _Fork(target=run_like_python, args=(popen, [*arguments]))
+    process = _Fork(target=run_like_python, args=(PreloadedPopen, [*arguments]))
     process.setting = Setting(streams, os.environ if environment is None else environment)
     process.start()
     return process

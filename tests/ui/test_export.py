@@ -153,13 +153,6 @@ def test_trajectories_are_listed_as_a_table_and_as_json(shown: str, capsys: Capt
 TEXT = (PROJECT / "docs" / "page.md").read_text(encoding="utf-8")
 
 
-def test_the_python_of_the_page_runs(config: Config, capsys: pytest.CaptureFixture[str]) -> None:
-    for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
-        names: dict[str, Any] = {}
-        exec(block, names)
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=.{43}\n", capsys.readouterr().out)
-
-
 def test_what_the_command_prints_on_the_page_is_what_it_prints(door: str) -> None:
     shown = re.findall(r"```text\n(.*?)```", TEXT, re.DOTALL)[0].splitlines()
     with serve_page(door, browser=False) as page:

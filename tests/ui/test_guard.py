@@ -58,6 +58,7 @@ ATTACKS = [
     Attack("the host with a user", headers={"host": f"evil@{HOST}"}),
     Attack("another origin", headers={"origin": "http://evil.example"}),
     Attack("no origin of a sandbox", headers={"origin": "null"}),
+    Attack("an origin of another scheme", headers={"origin": f"https://{HOST}"}),
     Attack("an origin of another port", headers={"origin": "http://127.0.0.1:9000"}),
     Attack("a request of another site", headers={"sec-fetch-site": "cross-site"}),
     Attack("a request of another port", headers={"sec-fetch-site": "same-site"}),
