@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 import datasets_cli
+from datasets_cli.store.sealed_json import seal
 from tests.support import promises
 from tests.support.paths import PROJECT
 
@@ -55,3 +57,18 @@ def test_the_page_names_the_commands_whose_keys_are_promised() -> None:
     row = next(line for line in page.splitlines() if line.startswith("| keys of `--json`"))
     named = re.findall(r"`([a-z]+)`", row.partition(" prints ")[0])
     assert {*named} == promises.COMMANDS.keys() - {"error"}
+
+
+def test_a_dataset_with_a_field_and_a_file_of_a_later_version_is_opened_and_verified(
+    door: str,
+) -> None:
+    folder = datasets_cli.dataset_path(door).path
+    path = folder / "manifest.json"
+    entry = json.loads(path.read_bytes())
+    (folder / "later.bin").write_bytes(b"later")
+    digest = hashlib.sha256(b"later").hexdigest()
+    entry["files"]["later.bin"] = {"bytes": 5, "sha256": digest}
+    path.write_bytes(seal(entry | {"later": {"of": "a newer version"}}))
+    assert len(datasets_cli.open_dataset(door)) == 1495
+    (verified,) = datasets_cli.verify(door)
+    assert verified.ok and verified.num_files == len(entry["files"])
