@@ -525,7 +525,9 @@ def blocks(length: int, is_terminated: bool) -> Iterator[AuditedRows]:
         yield AuditedRows(first, columns, starts)
 
 
-@pytest.mark.parametrize(("length", "is_terminated"), [(1, True), (4, False)])
+@pytest.mark.parametrize(
+    ("length", "is_terminated"), [(1, True), pytest.param(4, False, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_what_a_rule_keeps_is_bounded(rule: Rule, length: int, is_terminated: bool) -> None:
     texts = tuple(key for key, rows in ROWS_BY_KEY.items() if is_text(rows))

@@ -241,12 +241,6 @@ def test_a_real_record_is_read_to_the_byte() -> None:
     # Its features in their order, encoded again by the plain writer, are the same bytes.
     same = files.record(files.example(features)) == BRIDGE.read_bytes()
     assert same
-
-
-def test_a_real_record_has_ten_steps_of_a_robot() -> None:
-    with BRIDGE.open("rb") as stream:
-        (record,) = read_records(stream, BRIDGE.name)
-    features = parse_example(record.data, record.where)
     assert features["steps/is_first"].tolist() == [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]
     action = features["steps/action"]
     assert (action.dtype, action.shape) == (np.float32, (70,))

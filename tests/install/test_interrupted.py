@@ -71,8 +71,10 @@ STAGES: dict[str, tuple[Any, str, Callable[..., bool]]] = {
 }
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(
+    ("stage", "number", "code"),
+    [*((stage, signal.SIGINT, 130) for stage in STAGES), ("rows", signal.SIGTERM, 143)],
+)
 def test_a_signal_at_any_stage_has_its_code_and_the_next_run_continues(
     stage: str,
     number: int,

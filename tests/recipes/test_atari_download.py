@@ -151,15 +151,6 @@ def test_only_the_files_of_a_part_are_fetched(google: Origin, run: Logger, confi
     }
 
 
-def test_a_download_that_breaks_goes_on(google: Origin, run: Logger, config: Config) -> None:
-    publish(google, run, pages=1)
-    frames = path_of(run.folder / "$store$_observation_ckpt.1.gz")
-    google.script(frames, Fault(cut=100))
-    dataset = open_dataset(install_dataset(part_of(run), config).path)
-    assert_same(dataset, expected(EPISODES, run.logged))
-    assert google.ranges(frames) == [None, "bytes=100-"]
-
-
 # Names.
 
 

@@ -17,13 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
-from tensordict import TensorDict
 
 from datasets_cli.catalogue.entries import load_recipe
 from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, SourceError, UsageError, install_extra
 from datasets_cli.recipe import Source
-from datasets_cli.schema.columns import escape_key
 from datasets_cli.sources.http import Http
 from datasets_cli.store.cache_root import check_id
 from datasets_cli.store.dataset import Dataset
@@ -189,15 +187,6 @@ def test_a_version_of_minari_that_is_known_is_no_doubt(version, install):
     assert install(folder).manifest.metadata["notes"] == []
 
 
-@pytest.mark.parametrize("build", [files.tuples, files.odd_names_and_types, files.zero_width])
-def test_tensordict_opens_what_was_installed(build, install):
-    dataset = install(build(), layout="ted")
-    opened = TensorDict.load_memmap(dataset.folder)
-    keys = {key if isinstance(key, tuple) else (key,) for key in opened.keys(True, True)}
-    right = {escape_key(key): rows for key, rows in everything(dataset).items()}
-    assert_same({key: opened.get(key).numpy() for key in keys}, right)
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_torchrl_opens_what_was_installed(door, install):
     from torchrl.data import Unbounded
@@ -331,14 +320,6 @@ def test_what_a_server_sends_instead_of_the_file_is_refused(name, content, door,
     with pytest.raises(SourceError) as caught:
         install(door, DOOR)
     assert str(caught.value.found).startswith(("a web page", "a Git LFS pointer"))
-
-
-def test_a_truncated_file_is_refused(door, install):
-    path = door / "main_data.hdf5"
-    path.write_bytes(path.read_bytes()[:1_000_000])
-    with pytest.raises(SourceError) as caught:
-        install(door, DOOR)
-    assert caught.value.path.name == "main_data.hdf5"
 
 
 def test_a_folder_without_metadata_is_refused(door, install):

@@ -318,8 +318,9 @@ def edit(path: Path, change: Any) -> None:
     path.write_text(json.dumps(document))
 
 
-@pytest.mark.parametrize("name", ["61", "iris", "iris@1"])
-@pytest.mark.parametrize("kind", ["folder", "url"])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("61", "folder"), ("iris", "url"), ("iris@1", "folder")]
+)
 def test_the_right_files_are_taken_and_their_md5_is_compared(
     name: str, kind: str, source: Path, config: Config
 ) -> None:

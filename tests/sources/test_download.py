@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -26,6 +24,7 @@ from datasets_cli.errors import (
 from datasets_cli.sources.download import fetch
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.resource import HDF5_MAGIC, Content, RawFile, Resource
+from tests.cli.test_wrong_calls import small_disk
 from tests.support.events import Events
 from tests.support.origin import Fault, Origin, Stall, closed_port_url, redirect
 
@@ -421,36 +420,11 @@ def test_offline_mode_reuses_a_completed_file(client: Client, origin: Origin) ->
 
 # --- the disk -----------------------------------------------------------------------------------
 
-SMALL_DISK = """
-import resource, sys
-from pathlib import Path
-from datasets_cli.config import load_config
-from datasets_cli.errors import DiskFull
-from datasets_cli.core.progress import silent
-from datasets_cli.sources.download import fetch
-from datasets_cli.sources.http import Http
-from datasets_cli.sources.resource import Resource
-
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
-try:
-    fetch(Resource((sys.argv[1],), "file.bin"), Path(sys.argv[2]), Http(load_config()), silent)
-except DiskFull as error:
-    print(error)
-    sys.exit(error.exit_code)
-"""
-
 
 def test_full_disk_is_named_and_the_part_is_resumed_later(client: Client, origin: Origin) -> None:
-    arguments = [origin.url + "file.bin", str(client.folder), str(CUT)]
-    child = subprocess.run(
-        [sys.executable, "-c", SMALL_DISK, *arguments],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert (child.returncode, child.stderr) == (7, "")
-    assert "disk is full" in child.stdout
-    assert str(client.part) in child.stdout
+    with small_disk(CUT), pytest.raises(DiskFull) as caught:
+        client.fetch()
+    assert caught.value.exit_code == 7 and str(client.part) in str(caught.value)
     assert client.part.stat().st_size == CUT
     assert client.fetch(**PINNED).path.read_bytes() == DATA
     assert origin.ranges("file.bin") == [None, REST]

@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -24,7 +22,7 @@ from datasets_cli.store.manifest import LAYOUTS, read_manifest
 from datasets_cli.store.writer import LayoutWriter
 from tests.store.test_compact import frames_of, transitions, write
 from tests.support.bit_flips import Flip, Outcome
-from tests.support.paths import PROJECT
+from tests.support.interpreters import Piped
 
 NUM_FLIPS = int(os.environ.get("RLDS_TEST_FLIPS", "12"))
 LENGTHS = [30, 1, 9]
@@ -53,30 +51,24 @@ class Child:
     """The process that flips and reads; begun again where a signal ended it."""
 
     def __init__(self) -> None:
-        self._process = self._begin()
+        self._begin()
 
-    def _begin(self) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "tests.support.bit_flips"]
-        return subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=PROJECT
-        )
+    def _begin(self) -> None:
+        self._process = Piped("-m", "tests.support.bit_flips")
 
     def ask(self, flip: Flip) -> Outcome:
         """Return the outcome of a flip; ``signal`` where the process ended."""
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.write(json.dumps(asdict(flip)) + "\n")
-        self._process.stdin.flush()
+        self._process.write(json.dumps(asdict(flip)) + "\n")
         if line := self._process.stdout.readline():
             return Outcome(**json.loads(line))
-        code = self._process.wait()
-        self._process = self._begin()
+        code = self._process.finish()
+        self._begin()
         _flip_back(flip)
         return Outcome("signal", False, f"the process ended with {code}")
 
     def close(self) -> None:
         """End the process."""
-        self._process.communicate(timeout=60)
+        assert self._process.finish() == 0
 
 
 def _flip_back(flip: Flip) -> None:

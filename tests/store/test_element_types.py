@@ -64,6 +64,12 @@ def block(seed: int = 0) -> Rows:
     return rows
 
 
+def observed(rows: np.ndarray) -> Rows:
+    """Return steps whose observations are these rows, without the leaves of every type."""
+    steps = {key: each for key, each in block().items() if key[0] in ("cut", "action", "next")}
+    return {**steps, ("observation",): rows}
+
+
 def expected_of(steps: Rows) -> Rows:
     """Which rows the steps become: the last of each trajectory gives only its observation."""
     kept = np.flatnonzero(~steps["cut",])
@@ -252,7 +258,8 @@ def test_bytes_in_the_other_order_become_native(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e5m2"])
 def test_rewards_of_any_float_stay_as_they_are(tmp_path: Path, name: str) -> None:
     rewards = random_rows(name, (NUM_STEPS,), np.random.default_rng(1))
-    folder = write("ted", tmp_path / "rows", block() | {("next", "reward"): rewards})
+    steps = observed(np.zeros((NUM_STEPS, 1)))
+    folder = write("ted", tmp_path / "rows", steps | {("next", "reward"): rewards})
     kept = np.flatnonzero(~block()["cut",])
     same(open_storage(folder).column(("next", "reward")), rewards[kept][:, None], name)
 
@@ -269,8 +276,7 @@ def test_flags_of_no_number_are_refused() -> None:
 def test_numbers_of_other_types_are_float32_of_a_q_learning_dataset(
     tmp_path: Path, name: str
 ) -> None:
-    steps = {key: rows for key, rows in block().items() if key[0] in ("cut", "action", "next")}
-    steps["observation",] = random_rows(name, (NUM_STEPS, 3), np.random.default_rng(2))
+    steps = observed(random_rows(name, (NUM_STEPS, 3), np.random.default_rng(2)))
     storage = open_storage(write("ted", tmp_path / "rows", steps))
     found = qlearning_dataset(storage)
     for prefix, key in {"": ("observation",), "next_": ("next", "observation")}.items():
@@ -281,8 +287,7 @@ def test_numbers_of_other_types_are_float32_of_a_q_learning_dataset(
 
 @pytest.mark.parametrize("name", ["complex64", "complex32", "float4_e2m1fn_x2"])
 def test_what_float32_cannot_have_is_no_q_learning_dataset(tmp_path: Path, name: str) -> None:
-    steps = {key: rows for key, rows in block().items() if key[0] in ("cut", "action", "next")}
-    steps["observation",] = random_rows(name, (NUM_STEPS, 3), np.random.default_rng(2))
+    steps = observed(random_rows(name, (NUM_STEPS, 3), np.random.default_rng(2)))
     with pytest.raises(WrongRows) as caught:
         qlearning_dataset(open_storage(write("ted", tmp_path / "rows", steps)))
     assert (caught.value.key, caught.value.found) == (("observation",), getattr(torch, name))

@@ -116,6 +116,11 @@ class Piped:
     def kill(self) -> None:
         self._process.kill()
 
+    def write(self, text: str) -> None:
+        """Give it a text to read."""
+        self._input.write(text)
+        self._input.flush()
+
     def finish(self, text: str = "") -> int:
         """Give it a text to read, wait for its end, and return its exit code."""
         with suppress(BrokenPipeError), self._input:

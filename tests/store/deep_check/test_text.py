@@ -58,9 +58,9 @@ def test_text_without_fault_is_verified(folder: Path, config: Config) -> None:
     assert {column.key for column in report.columns} == {c.key for c in manifest.columns}
 
 
-@pytest.mark.parametrize("value", [-1, 4])
-@pytest.mark.parametrize("chunk", [3, 1000])
-@pytest.mark.parametrize(("name", "width"), [(CODES, 1), (PAIRS, 2)])
+@pytest.mark.parametrize(
+    ("name", "width", "value", "chunk"), [(CODES, 1, -1, 3), (CODES, 1, 4, 1000), (PAIRS, 2, 4, 3)]
+)
 def test_a_code_without_a_value_is_named_with_its_row(
     folder: Path,
     config: Config,
