@@ -314,7 +314,8 @@ def _nearest(text: str, word: str, ids: list[str], containing: list[str]) -> lis
         key=lambda id: (-matches[id], _rank(word, id)),
     )
     first: dict[str, str] = {}
-    for id in (*containing, *close):
+    family = text.partition("/")[0]
+    for id in sorted((*containing, *close), key=lambda id: id.partition("/")[0] != family):
         first.setdefault(id if id in versions else groups[id], id)
     return list(first.values())[:3]
 

@@ -26,7 +26,7 @@ TRAPS = (
         f"{ADROIT}-(human|human-longhorizon|cloned)-v0",
         "timeouts split each demonstration after 200 steps (pen: 100), so that 25 demonstrations "
         "look like 50 episodes, but the state continues (issue 137; row 199 of door-human-v0 and "
-        "of hammer-cloned-v0, row 99 of pen-human-v0); each such step is dropped",
+        "of hammer-cloned-v0, row 99 of pen-human-v0); each such step is a final step",
         ("false-end",),
     ),
     Trap(
@@ -70,7 +70,7 @@ TRAPS = (
         "antmaze-medium-diverse-v0)",
         ("terminal-run",),
     ),
-    Trap("antmaze-umaze-diverse-v.+", "rewards are inconsistent (issue 199)"),
+    Trap("antmaze-umaze-diverse-v.+", "of the steps at the goal only one has a reward (issue 199)"),
     Trap(
         "maze2d-.+",
         "one continuous trajectory: timeouts mark a reached goal, not a jump of the state "

@@ -38,6 +38,15 @@ def test_a_missing_version_means_the_newest_and_a_wrong_one_nothing(
         resolve("mine/one-v3", root)
 
 
+def test_a_misspelt_name_of_an_own_dataset_finds_that_one_first(root: CacheRoot) -> None:
+    folder = root.dataset("mine/door")
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text("{}")
+    with pytest.raises(UnknownDataset) as caught:
+        resolve("mine/dor", root)
+    assert caught.value.found[0] == "mine/door"
+
+
 def test_a_name_of_two_families_asks_for_the_family(root: CacheRoot, user_folder: Path) -> None:
     (user_folder / "mine.py").write_text(RECIPE.format(family="mine"))
     with refused(UsageError, found=("d4rl/hopper-medium-v2", "mine/hopper-medium-v2")):
