@@ -181,11 +181,13 @@ class Description:
         metadata: JSON values for the manifest.
         notes: lines for the user, such as known traps and skipped fields.
         files: ``{name: bytes}`` of small files to store with the data.
+        names: the publisher's name of each column, by its key in the Blocks, for ``recorded()``.
     """
 
     metadata: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     files: Mapping[str, bytes] = field(default_factory=dict)
+    names: Mapping[Key, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

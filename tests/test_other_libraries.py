@@ -15,6 +15,7 @@ import pytest
 import datasets_cli
 from tests.support import executed
 from tests.support.conformance import case_of
+from tests.support.d4rl_cuts import columns as columns_of_file
 from tests.support.paths import DEMO_DATA
 from tests.support.values import Key
 
@@ -45,12 +46,12 @@ minari = partial(rows_of, "minari", ("terminations", "truncations"))
 
 
 def d3rlpy(names: dict[str, Any]) -> None:
-    rows, dataset = d4rl(), names["dataset"]
-    assert dataset.transition_count == 298
+    rows, dataset = columns_of_file("door-human-v0"), names["dataset"]
+    assert dataset.transition_count == 299
     for name in ("observations", "actions", "rewards"):
         values = np.concatenate([getattr(each, name) for each in dataset.episodes])
         assert np.array_equal(values.reshape(rows[name].shape), rows[name])
-    assert [(each.size(), each.terminated) for each in dataset.episodes] == [(199, 0), (100, 1)]
+    assert [(each.size(), each.terminated) for each in dataset.episodes] == [(200, 0), (100, 1)]
 
 
 def stable_baselines3(names: dict[str, Any]) -> None:

@@ -74,7 +74,7 @@ def coming_from(run: Run) -> None:
     assert d4rl in run.output and d3rlpy in run.output, "ours print the same"
     assert run.after[0]["timeouts"].nonzero()[0].tolist() == [909]  # the step after it is left out
     assert names["drawn"]["next"]["reward"].shape == (4, 1)
-    assert run.after[1]["batch"]["observation"].shape == (256, 11)
+    assert run.after[2]["batch"]["observation"].shape == (256, 11)
     assert names["slices"].batch_size == (8, 32)
     assert len(names["small"]) == len(names["data"]) == 911
     theirs = next(each for each in run.after if "scores" in each)["scores"]

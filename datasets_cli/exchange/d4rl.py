@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from datasets_cli.exchange.flat import (
     flat_steps,
     is_nameable,
     key_runs,
+    recorded_columns,
 )
 from datasets_cli.exchange.format import ColumnMap, Recognised, reject_truncated
 from datasets_cli.exchange.hdf5_columns import (
@@ -43,10 +45,18 @@ from datasets_cli.exchange.mapping import ENDS, KNOWN_NAMES, guess
 from datasets_cli.exchange.steps import StepColumns, check_flags, flagged_ends
 from datasets_cli.formats.hdf5 import open_hdf5, read_scalar
 from datasets_cli.formats.limits import read_json
-from datasets_cli.schema.columns import EPISODE, NUMPY_TYPES, REWARD, TRAJECTORY_END, Key, show_key
+from datasets_cli.schema.columns import (
+    EPISODE,
+    NUMPY_TYPES,
+    REWARD,
+    TRAJECTORY_END,
+    TRUNCATED,
+    Key,
+    show_key,
+)
 from datasets_cli.schema.steps import NEXT_OBSERVATION
-from datasets_cli.schema.texts import TEXT, is_text
-from datasets_cli.store.arrays import DatasetArrays
+from datasets_cli.schema.texts import TEXT, RecordedColumn
+from datasets_cli.store.arrays import DatasetArrays, RecordedSteps
 from datasets_cli.store.manifest import Manifest
 
 PATHS: dict[Key, str] = {
@@ -215,7 +225,23 @@ def _episode_steps(datasets: dict[str, h5py.Dataset], what: str) -> Iterator[Ste
 
 
 def losses(manifest: Manifest) -> list[str]:
-    return [f"{show_key(key)}: {why}" for key, why in _left_out(manifest).items()]
+    lost = [f"{show_key(key)}: {why}" for key, why in _left_out(manifest).items()]
+    if not {*FLAGS} <= {column.key for column in _columns(manifest)}:
+        lost.append(f"the ends of trajectories: the file has no {PATHS[TRUNCATED]}")
+    return lost
+
+
+def _columns(manifest: Manifest) -> tuple[RecordedColumn, ...]:
+    """Return the columns of the file, by their paths: those of D4RL's file where it is one."""
+    columns = recorded_columns(manifest)
+    if manifest.recorded and all(PATHS.get(each.key, each.name) == each.name for each in columns):
+        return columns
+    left_out = _left_out(manifest)
+    return tuple(
+        replace(each, name=flat_name(each.key, PATHS, "/"))
+        for each in columns
+        if each.key not in left_out
+    )
 
 
 def _left_out(manifest: Manifest) -> dict[Key, str]:
@@ -235,43 +261,41 @@ def _left_out(manifest: Manifest) -> dict[Key, str]:
 
 
 def write(dataset: DatasetArrays, path: Path, progress: Progress, out: Path) -> str:
-    """Write D4RL's layout; see ``Format``."""
+    """Write D4RL's layout: every recorded step; see ``Format``."""
+    _check_ends(dataset)
     manifest = dataset.manifest
-    unwritten = {*_left_out(manifest), *COMPUTED, EPISODE}
+    steps, first = RecordedSteps(dataset, _columns(manifest)), 0
     with new_hdf5(path) as (file, disk):
-        written = {
-            each.key: file.create_dataset(
-                flat_name(each.key, PATHS, "/"),
-                (len(dataset), *(() if each.key in (REWARD, *FLAGS) else each.shape)),
-                h5py.string_dtype() if each.dtype == TEXT else each.dtype,
-            )
-            for each in manifest.all_columns
-            if each.key not in unwritten
-        }
-        first = 0
-        for run in key_runs(dataset, written):
-            count = len(next(iter(run.values())))
-            _check_ends(dataset, run, first, count)
-            for key, item in written.items():
-                rows = as_bytes(key, run[key]) if is_text(run[key]) else run[key]
-                item[first : first + count] = rows.reshape(count, *item.shape[1:])
+        for each in steps.columns:
+            dtype = h5py.string_dtype() if each.numpy_dtype.hasobject else each.numpy_dtype
+            file.create_dataset(each.name, (len(steps), *each.shape), dtype)
+        for block in steps.blocks():
+            stop = first + len(next(iter(block.values())))
+            for each in steps.columns:
+                rows = block[each.name]
+                rows = as_bytes(each.key, rows) if rows.dtype.hasobject else rows
+                file[each.name][first:stop] = rows
             disk.check()
-            first += count
-            progress(Rows(dataset.id, first, len(dataset)))
+            first = stop
+            progress(Rows(dataset.id, first, len(steps)))
         if metadata := manifest.to_json()["metadata"]:
             file[MANIFEST_METADATA] = json.dumps(metadata)
     return f"h5py.File({str(out)!r})"
 
 
-def _check_ends(dataset: DatasetArrays, run: StepColumns, first: int, count: int) -> None:
+def _check_ends(dataset: DatasetArrays) -> None:
     """Check that the flags mark the ends of trajectories, because the layout stores only flags."""
-    ends = np.isin(np.arange(first + 1, first + count + 1), dataset.starts)
-    if (wrong := np.flatnonzero(flagged_ends(run, count) != ends)).size:
-        row = first + int(wrong[0])
-        raise WrongRows(
-            f"{dataset.id}: the flags of row {row:,} do not match the ends of trajectories. D4RL's "
-            "layout stores only the flags.",
-            id=dataset.id,
-            row=row,
-            advice="Choose another format.",
-        )
+    first = 0
+    for run in key_runs(dataset, FLAGS):
+        count = len(run[TRUNCATED])
+        ends = np.isin(np.arange(first + 1, first + count + 1), dataset.starts)
+        if (wrong := np.flatnonzero(flagged_ends(run, count) != ends)).size:
+            row = first + int(wrong[0])
+            raise WrongRows(
+                f"{dataset.id}: the flags of row {row:,} do not match the ends of trajectories. "
+                "D4RL's layout stores only the flags.",
+                id=dataset.id,
+                row=row,
+                advice="Choose another format.",
+            )
+        first += count

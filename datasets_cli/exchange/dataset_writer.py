@@ -337,6 +337,7 @@ def save_steps(
     options: OwnOptions,
     progress: Progress,
     source: Callable[[], Mapping[str, Any]] = lambda: {"filename": "steps"},
+    names: Mapping[Key, str] | None = None,
 ) -> InstalledDataset:
     """Write steps as a dataset, whose lock the caller holds, and commit it."""
     # source: called after the last step; returns the manifest's entry for the source of the steps.
@@ -348,7 +349,7 @@ def save_steps(
     written = _rejected_rows(steps, lambda read: write(steps=read))
     try:
         metadata = {**checked_info(options.info), "notes": [*written.notes]}
-        manifest = written.manifest(id, {**source(), "checked": OWN}, metadata)
+        manifest = written.manifest(id, {**source(), "checked": OWN}, metadata, names=names)
         current = condition_of(folder, id) if has_manifest(folder) else Condition(None)
         older, new = current.manifest, (manifest.content, manifest.layout)
         is_same = older is not None and (older.content, older.layout) == new
@@ -364,8 +365,8 @@ def save_steps(
             )
         for note in (*written.notes, *check.notes):
             progress(Note(f"{id}: {note}"))
-        described = (manifest.metadata, manifest.resources)
-        is_described = older and (older.metadata, older.resources) == described
+        described = (manifest.metadata, manifest.resources, manifest.recorded)
+        is_described = older and (older.metadata, older.resources, older.recorded) == described
         if older and is_described and not (options.force or current.problem):
             progress(Note(f"{id} is up to date: it has the same data"))
             return InstalledDataset.of(folder, older)

@@ -22,14 +22,18 @@ from datasets_cli.exchange.steps import (
 from datasets_cli.schema.columns import (
     DONE,
     EPISODE,
+    REWARD,
     TERMINATED,
     TRAJECTORY_END,
     TRUNCATED,
     Key,
+    numpy_dtype,
     rows_per_block,
     show_key,
 )
-from datasets_cli.schema.steps import ROOT_FLAGS
+from datasets_cli.schema.steps import MADE_BY_THE_CORE, NEXT_OBSERVATION, ROOT_FLAGS
+from datasets_cli.schema.texts import TEXT, RecordedColumn
+from datasets_cli.schema.transitions import SHIFTED
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
@@ -103,6 +107,21 @@ def flat_name(key: Key, names: Mapping[Key, str] = FLAT_NAMES, between: str = ".
     """Return the name of a column in flat files: its usual name, or its key with dots."""
     depth = next((n for n in (2, 1) if key[:n] in names), 0)
     return between.join((*([names[key[:depth]]] if depth else []), *key[depth:]))
+
+
+def recorded_columns(manifest: Manifest) -> tuple[RecordedColumn, ...]:
+    """Return the columns of the recorded steps, under the source's names or those of a dict."""
+    if manifest.recorded:
+        return manifest.recorded
+    is_shifted = manifest.successors.get("rule") == SHIFTED and manifest.parent is None
+    left_out = [NEXT_OBSERVATION] if is_shifted or manifest.final_steps else []
+    columns = []
+    for each in manifest.all_columns:
+        if each.key not in MADE_BY_THE_CORE and each.key[:2] not in left_out:
+            dtype = "<U0" if each.dtype == TEXT else numpy_dtype(each.dtype).str
+            shape = () if each.key in (REWARD, *FLAGS) else each.shape
+            columns.append(RecordedColumn(flat_name(each.key), each.key, dtype, shape))
+    return tuple(columns)
 
 
 def is_nameable(key: Key) -> bool:

@@ -17,7 +17,7 @@ from datasets_cli.formats.hdf5 import read_range, read_rows
 from datasets_cli.formats.hdf5_check import is_variable_length
 from datasets_cli.formats.limits import beyond, limit
 from datasets_cli.schema.columns import Key, element_type, show_key
-from datasets_cli.schema.texts import TEXT, as_text, is_text
+from datasets_cli.schema.texts import TEXT, encode_text
 
 
 def datasets_below(group: h5py.Group, what: str) -> dict[str, h5py.Dataset]:
@@ -67,7 +67,7 @@ def runs_of(
     what: str,
     longer: Mapping[str, h5py.Dataset] | None = None,
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yield the rows of datasets of one length in bounded runs, text as str."""
+    """Yield the rows of datasets of one length in bounded runs, text as bytes."""
     # longer: datasets with one more row, read as the rows and, one row later, their successors.
     longer, rows = longer or {}, {name: item.shape[0] for name, item in datasets.items()}
     if len(set(rows.values())) > 1:
@@ -81,7 +81,7 @@ def runs_of(
         stop += len(next(iter(run.values())))
         last = {key: read_range(item, stop, stop + 1) for key, item in longer.items()}
         run |= {f"next.{key}": np.concatenate([run[key][1:], row]) for key, row in last.items()}
-        yield {name: as_text((name,), v) if is_text(v) else v for name, v in run.items()}
+        yield run
 
 
 class NewFile(io.FileIO):
@@ -139,9 +139,9 @@ def new_hdf5(path: Path) -> Iterator[tuple[h5py.File, NewFile]]:
 
 
 def as_bytes(key: Key, rows: np.ndarray) -> np.ndarray:
-    """Return texts as the bytes that HDF5 stores."""
+    """Return texts, str or bytes, as the bytes that HDF5 stores."""
     encoded = np.empty(rows.size, object)
-    encoded[:] = [text.encode(errors="surrogateescape") for text in rows.flat]
+    encoded[:] = [text if isinstance(text, bytes) else encode_text(text) for text in rows.flat]
     if any(b"\0" in data for data in encoded):
         raise WrongRows(
             f"{show_key(key)} contains text with a zero byte, which would end the text in HDF5.",

@@ -61,8 +61,10 @@ class WrittenSteps:
         source: Mapping[str, Any],
         metadata: Mapping[str, Any],
         earlier: Iterable[Mapping[str, Any]] = (),
+        names: Mapping[Key, str] | None = None,
     ) -> Manifest:
         """Return the manifest of the dataset, which no recipe can download."""
+        # names: the names of the columns in the files that determine all of the steps.
         resource = {**source, "url": "", "columns_sha256": self.digest.hex()}
         return Manifest(
             id=id,
@@ -71,6 +73,7 @@ class WrittenSteps:
             recipe={"family": id.partition("/")[0], "version": 1},
             successors={**self.transitions.rule, "version": SUCCESSOR_RULE_VERSION},
             metadata=metadata,
+            recorded=self.transitions.recorded(names or {}),
             tool=TOOL,
         )
 

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from datasets_cli.core.system_errors import check_memory, damaged
 from datasets_cli.errors import UsageError, install_extra
+from datasets_cli.exchange.flat import recorded_columns
 from datasets_cli.replay.arguments import NestedKeys
 from datasets_cli.replay.batches.row_numbers import row_numbers
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.schema.columns import Key, rows_per_block, show_key
 from datasets_cli.schema.texts import AnyColumn
-from datasets_cli.store.arrays import plain_numbers
+from datasets_cli.store.arrays import RecordedSteps, open_arrays, plain_numbers
 from datasets_cli.store.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -51,6 +53,56 @@ def to_numpy(
                 whole[key] = np.empty((len(numbers), *values.shape[1:]), values.dtype)
             whole[key][start : start + step] = values
     return {show_key(key): values for key, values in whole.items()}
+
+
+def recorded(storage: DatasetStorage) -> dict[str, np.ndarray]:
+    """Return the publisher's arrays: every recorded step, also those that are no transitions.
+
+    The arrays of a dataset of D4RL are those of its file, bit for bit: ``observations``,
+    ``actions``, ``rewards``, ``terminals``, and ``timeouts``, ``next_observations`` and
+    ``infos/qpos`` if the file has them. So are the arrays of an imported file whose flags mark the
+    ends of trajectories. Any other dataset returns the columns that ``create_dataset`` takes:
+    ``observation``, ``action``, ``reward``, ``terminated``, ``truncated`` (True also at an end
+    without a flag), ``info.speed``, and ``next_observation`` if the source has it.
+
+    Args:
+        storage: the rows of the dataset; of a view, its trajectories in their order, each whole.
+
+    Returns:
+        The arrays ``[S, ...]`` of the S recorded steps in the publisher's order, dtypes and shapes,
+        by the publisher's names. Text is objects of str, or of bytes as h5py returns it.
+
+    Raises:
+        WrongSize: the arrays would take more than half of the free memory; the message has their
+            size.
+        DamagedDataset: other data took the place of the dataset since it was opened.
+    """
+    return recorded_arrays(storage)
+
+
+def recorded_arrays(
+    storage: DatasetStorage, names: frozenset[str] | None = None
+) -> dict[str, np.ndarray]:
+    """Return arrays of all recorded steps, by their names; all by default."""
+    dataset = storage.dataset
+    whole = open_arrays(dataset.folder)
+    if whole.content != dataset.content:
+        raise damaged(dataset.folder, f"{dataset.id} was replaced since it was opened")
+    columns = [each for each in recorded_columns(whole.manifest) if not names or each.name in names]
+    if len({each.name for each in columns}) < len(columns):
+        raise UsageError(f"Two columns of {dataset.id} have one name. Use to_numpy(columns=).")
+    numbers = None if dataset.selection is None else dataset.selection.distinct_numbers
+    steps, first = RecordedSteps(whole, columns, numbers), 0
+    step_bytes = sum(column.row_bytes for column in columns)
+    check_memory(len(steps) * step_bytes, f"{dataset.id}: {len(steps):,} recorded steps")
+    arrays: dict[str, np.ndarray] = {}
+    for block in steps.blocks():
+        for name, rows in block.items():
+            if name not in arrays:
+                arrays[name] = np.empty((len(steps), *rows.shape[1:]), rows.dtype)
+            arrays[name][first : first + len(rows)] = rows
+        first += len(rows)
+    return arrays
 
 
 def to_pandas(

@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 import torch
 
-from datasets_cli.audit.d4rl_rows import NO_ROW, d4rl_rows
-from datasets_cli.errors import UsageError, WrongRows
+from datasets_cli.errors import Unsupported, UsageError, WrongRows
+from datasets_cli.experience.in_memory import recorded_arrays
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.schema.bits import type_name
 from datasets_cli.schema.columns import show_key
@@ -47,8 +47,7 @@ def qlearning_dataset(
 
     Raises:
         UsageError: the observation is not one tensor, the copy does not fit into memory, or
-            D4RL's rows cannot be computed: the dataset is of another family or was preprocessed,
-            or its file has trajectories up to the time limit without timeouts.
+            ``like="d4rl"`` and the dataset is of another family or was preprocessed.
     """
     if like not in (None, "d4rl"):
         raise UsageError(
@@ -58,20 +57,54 @@ def qlearning_dataset(
             found=like,
         )
     storage.dataset.manifest.check_rewards("qlearning_dataset()")
-    columns = {name: _array(storage, name) for name in COLUMNS}
-    return columns if like is None else _like_d4rl(storage, columns)
+    if like is not None:
+        return _like_d4rl(storage)
+    return {name: _array(storage, name) for name in COLUMNS}
 
 
-def _like_d4rl(storage: DatasetStorage, columns: Arrays) -> Arrays:
+def _like_d4rl(storage: DatasetStorage) -> Arrays:
+    """Return the rows of D4RL's loop over the steps of its file, in the order of the file."""
     manifest = storage.dataset.manifest
-    alone = int((storage.dataset.final.episodes < 0).sum())
-    chosen = d4rl_rows(manifest, columns["terminals"], columns["timeouts"], alone)
-    selected = {name: column[chosen.rows] for name, column in columns.items()}
-    selected["timeouts"] = chosen.timeouts
-    has_following = chosen.following != NO_ROW
-    successors = columns["observations"][chosen.following[has_following]]
-    selected["next_observations"][has_following] = successors
-    return selected
+    if manifest.recipe.get("family") != "d4rl" or manifest.parent is not None:
+        raise Unsupported(
+            f"like='d4rl' needs a published file of D4RL; {manifest.id} is not one.",
+            argument="like",
+            id=manifest.id,
+            advice="Call qlearning_dataset() without like.",
+        )
+    # D4RL leaves out the last step and each step at a time limit. The successor of a step is the
+    # observation of the next step, also after a terminal.
+    file = recorded_arrays(storage, frozenset(COLUMNS) - {"next_observations"})
+    terminals = file["terminals"].reshape(-1).astype(np.bool_)
+    limits = file.get("timeouts")
+    if limits is None:
+        limits = counted_limits(terminals, manifest.metadata.get("max_episode_steps"))
+    limits = np.append(limits.reshape(-1)[:-1].astype(np.bool_), True)
+    kept = np.flatnonzero(~limits)
+    return {
+        "observations": file["observations"][kept].astype(np.float32),
+        "actions": file["actions"][kept].astype(np.float32),
+        "next_observations": file["observations"][kept + 1].astype(np.float32),
+        "rewards": file["rewards"][kept].astype(np.float32).reshape(-1),
+        "terminals": terminals[kept],
+        "timeouts": limits[kept + 1] & ~terminals[kept],
+    }
+
+
+def counted_limits(terminals: np.ndarray, max_episode_steps: int | None) -> np.ndarray:
+    """Return which steps D4RL takes for time limits if a file has no timeouts, bool ``[S]``.
+
+        limit 4      0  1  2  3| 0  1  2T 1  2  3| 0  1 ...
+
+    It counts the step after a terminal as 1 and all others from 0, so that a limit comes one step
+    early after a terminal.
+    """
+    limits, count = np.zeros(len(terminals), np.bool_), 0
+    for step, is_terminal in enumerate(terminals.tolist()):
+        limits[step] = count + 1 == max_episode_steps
+        # A terminal that is at a limit, too, is a limit to D4RL.
+        count = 0 if limits[step] else 1 if is_terminal else count + 1
+    return limits
 
 
 def _array(storage: DatasetStorage, name: str) -> np.ndarray:

@@ -21,7 +21,13 @@ from datasets_cli.core.options import check_types, part_of, suggests_keywords, t
 from datasets_cli.core.progress import Progress
 from datasets_cli.core.progress_display import Bars, PlainLines
 from datasets_cli.errors import Unsupported, UsageError
-from datasets_cli.experience.in_memory import to_arrow, to_hf_dataset, to_numpy, to_pandas
+from datasets_cli.experience.in_memory import (
+    recorded,
+    to_arrow,
+    to_hf_dataset,
+    to_numpy,
+    to_pandas,
+)
 from datasets_cli.experience.opening import (
     OpenOptions,
     SequenceBufferOptions,
@@ -433,6 +439,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
     episodes = method_of("_whole", EpisodeReader.episodes)
     iterate_episodes = method_of("_whole", EpisodeReader.iterate_episodes)
     sample_episodes = method_of("_whole", EpisodeReader.sample_episodes)
+    recorded = method_of("_rows", recorded)
+    get_dataset = recorded
     qlearning_dataset = method_of("_rows", qlearning_dataset)
     to_numpy = method_of("_rows", to_numpy)
     to_pandas = method_of("_rows", to_pandas)

@@ -92,6 +92,7 @@ def convert(conversion: Conversion, progress: Progress, workers: Workers) -> Man
         recipe=resolved.recipe.to_json(),
         successors={**transitions.rule, "version": SUCCESSOR_RULE_VERSION},
         metadata={**description.metadata, "notes": [*description.notes, *text_notes]},
+        recorded=transitions.recorded(description.names),
         tool=TOOL,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,7 +23,14 @@ from datasets_cli.schema.columns import (
     first_rounded,
     show_key,
 )
-from datasets_cli.schema.texts import TEXT, AnyColumn, any_column, as_text, is_text
+from datasets_cli.schema.texts import (
+    TEXT,
+    AnyColumn,
+    RecordedColumn,
+    any_column,
+    as_text,
+    is_text,
+)
 
 StepRows = dict[Key, np.ndarray]
 
@@ -50,6 +58,7 @@ class StepCheck:
         self._deferred = {deferred} if deferred else set()
         self._needed = (("observation",), ("action",), *([REWARD] if needs_rewards else []))
         self._columns: dict[Key, AnyColumn] | None = None
+        self._recorded: dict[Key, RecordedColumn] | None = None  # empty once a dtype changes
         self._row = 0  # the number of source rows so far, for messages
 
     def checked(self, steps: Mapping[Key, np.ndarray]) -> StepRows:
@@ -64,12 +73,20 @@ class StepCheck:
                 checked[REWARD] = self._reward(checked[REWARD])
             checked |= {key: self._flag(key, checked[key]) for key in FLAGS if key in checked}
             self._check_columns(checked)
+            now = {key: RecordedColumn.of(key, rows) for key, rows in steps.items()}
+            now.pop(TRAJECTORY_END, None)
+            self._recorded = now if self._recorded in (None, now) else {}
         except SourceError as error:
             error.id = self.id
             error.prepend(f"{self.id}: ")
             raise
         self._row += num_steps
         return {key: np.zeros(num_steps, np.bool_) for key in FLAGS} | checked
+
+    def recorded(self, names: Mapping[Key, str]) -> tuple[RecordedColumn, ...]:
+        """Return the columns of the steps under the source's names; empty without names."""
+        columns = (self._recorded or {}).values() if names else ()
+        return tuple(replace(each, name=names.get(each.key, each.name)) for each in columns)
 
     def _common_length(self, steps: Mapping[Key, np.ndarray]) -> int:
         lengths = {key: len(rows) for key, rows in steps.items()}

@@ -6,11 +6,13 @@ it is written, a column of text is a numpy object array of str.
 
 from __future__ import annotations
 
+import math
+import re
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from datasets_cli.core.checked_json import JsonForm
+from datasets_cli.core.checked_json import Check, JsonForm
 from datasets_cli.errors import SourceError
 from datasets_cli.schema.columns import (
     Column,
@@ -32,6 +34,8 @@ VALUES_FILENAME = "text.utf8"
 """The concatenated distinct values, in the order of first appearance."""
 OFFSETS_FILENAME = "text.offsets"
 """The start of each value, and the end of the last one: int64 ``[V + 1]``, little-endian."""
+TEXT_BYTES = 1 << 10
+"""The memory of one text, as an object."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,44 @@ class TextColumn(JsonForm):
 
 
 AnyColumn = Column | TextColumn
+DTYPE = re.compile("[<>|](O|b1|[iu][1248]|f[248]|c8|c16|[SUV][0-9]{0,8})")
+
+
+@dataclass(frozen=True)
+class RecordedColumn(JsonForm):
+    """A column of a source: its name there, the key here, the dtype, and the shape of one step."""
+
+    name: Annotated[str, Check("a name", len)]
+    key: StoredKey
+    dtype: Annotated[str, Check("a text of numpy.dtype.str", DTYPE.fullmatch)]
+    shape: RowShape
+
+    @classmethod
+    def of(cls, key: Key, rows: np.ndarray) -> RecordedColumn:
+        """Return the column of rows ``[n, *shape]`` of a source."""
+        is_str = rows.dtype.kind == "O" and not isinstance(next(rows.flat, None), bytes)
+        return cls(show_key(key), key, "<U0" if is_str else rows.dtype.str, rows.shape[1:])
+
+    @property
+    def numpy_dtype(self) -> np.dtype:
+        """The dtype of an array: str are objects, and a dtype that numpy lacks is its bytes."""
+        import numpy as np
+
+        return np.dtype("O" if "U" in self.dtype else self.dtype)
+
+    @property
+    def row_bytes(self) -> int:
+        """The memory of one step, in bytes."""
+        dtype = self.numpy_dtype
+        return math.prod(self.shape) * (TEXT_BYTES if dtype.hasobject else dtype.itemsize)
+
+    def restored(self, rows: np.ndarray) -> np.ndarray:
+        """Return stored rows in the dtype and shape of the source."""
+        values = rows.reshape(len(rows), *self.shape)
+        if rows.dtype.hasobject and "U" not in self.dtype:
+            flat = values.reshape(-1)
+            flat[:] = [encode_text(value) for value in flat]
+        return values if "V" in self.dtype else values.astype(self.numpy_dtype, copy=False)
 
 
 def any_column(key: Key, rows: np.ndarray) -> AnyColumn:

@@ -59,7 +59,9 @@ class Transitions:
         self.num_final = 0
         self.num_alone = 0
         """The number of final steps that are a trajectory alone."""
+        self._has_unflagged_end = False
         self._check = StepCheck(id, deferred, needs_rewards=needs_rewards)
+        self.recorded = self._check.recorded
         self._final = final
         self._num_steps = self._num_trajectories = 0
         self._held: StepRows | None = None
@@ -87,6 +89,8 @@ class Transitions:
         held, self._held = self._held, None
         if held is None:
             return None
+        flags = (TERMINATED, TRUNCATED, TRAJECTORY_END)
+        self._has_unflagged_end = not any(held[key][-1] for key in flags)
         held[TRAJECTORY_END][-1] = True
         return self._emit(held, len(held[TRAJECTORY_END]))
 
@@ -100,7 +104,10 @@ class Transitions:
     @property
     def rule(self) -> dict[str, Any]:
         """The manifest's entry about the origin of ``next.observation``."""
-        return {"rule": "recorded" if self._check.has_successors else SHIFTED}
+        if not self._check.has_successors:
+            return {"rule": SHIFTED}
+        unflagged = {"unflagged_end": True} if self._has_unflagged_end else {}
+        return {"rule": "recorded", **unflagged}
 
     def _emit(self, steps: StepRows, ready: int) -> StepRows | None:
         """Return the transitions of the first ``ready`` steps; later steps are their successors."""

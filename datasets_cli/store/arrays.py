@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -16,16 +16,18 @@ from datasets_cli.schema.columns import (
     EPISODE,
     FINAL_FOLDER,
     RECORDED_STEP,
+    TRUNCATED,
     Key,
     final_columns,
     numpy_dtype,
+    rows_per_block,
     show_key,
 )
 from datasets_cli.schema.mapped_bytes import TrajectoryTable, forget_pages, map_array
 from datasets_cli.schema.shapes import check_numbers, check_run
-from datasets_cli.schema.texts import OFFSETS_FILENAME, VALUES_FILENAME
+from datasets_cli.schema.texts import OFFSETS_FILENAME, VALUES_FILENAME, RecordedColumn
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
-from datasets_cli.schema.transitions import NO_EPISODE
+from datasets_cli.schema.transitions import NO_EPISODE, steps_of
 from datasets_cli.schema.tree import leaves_in
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.commit import read_one_copy
@@ -355,3 +357,74 @@ class _LeafRows:
     def gather(self, numbers: np.ndarray) -> Columns:
         check_numbers(numbers, self._num_rows)
         return {key: array.take(numbers, 0) for key, array in self._arrays.items()}
+
+
+class RecordedSteps:
+    """The recorded steps of a dataset, or of some of its trajectories, in bounded memory.
+
+    step        0  1  2T 3  4  5|  6|     T terminated, | cut off: 5 and 6 are final steps
+    truncated   .  .  .  .  .  T   T      in the dataset, row 4 has the flag of step 5
+    """
+
+    # trajectories: numbers in the order of the steps; None for all steps, also for those that are a
+    # trajectory alone.
+
+    def __init__(
+        self,
+        dataset: DatasetArrays,
+        columns: Sequence[RecordedColumn],
+        trajectories: np.ndarray | None = None,
+    ) -> None:
+        self.columns = columns
+        self._dataset, self._manifest, final = dataset, dataset.manifest, dataset.final
+        self._final, has_row = final.steps, final.episodes != NO_EPISODE
+        self._after_rows = self._final[has_row]
+        firsts, counts = np.zeros(1, np.int64), np.array([len(dataset) + len(final)])
+        self._last = int(counts[0]) - 1
+        if trajectories is not None:
+            counts = np.diff(dataset.starts)
+            counts[final.episodes[has_row]] += 1
+            firsts = steps_of(dataset.starts[:-1], self._final)[trajectories]
+            counts = counts[trajectories]
+        # Steps of a view are numbered from 0: the ends of its trajectories, and what to add for
+        # the numbers in the source.
+        self._ends = np.cumsum(counts)
+        self._shifts = firsts - (self._ends - counts)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def blocks(self) -> Iterator[dict[str, np.ndarray]]:
+        """Yield one or more bounded blocks of all steps, by the names of the columns."""
+        keys = {column.key for column in self.columns}
+        reader = self._dataset.arrays_of(frozenset(keys))
+        final = {key: self._dataset.final[key] for key in keys} if len(self._final) else {}
+        size = rows_per_block(self._dataset.row_bytes)
+        for first in range(0, max(1, len(self)), size):
+            places = np.arange(first, min(first + size, len(self)))
+            steps = places + self._shifts.take(self._ends.searchsorted(places, side="right"))
+            before = self._final.searchsorted(steps)  # the final steps before each step
+            is_final = _contains(self._final, steps)
+            rows = reader.gather((steps - before)[~is_final])
+            if TRUNCATED in keys:
+                self._restore_flags(rows[TRUNCATED], steps[~is_final])
+            for key in keys if is_final.any() else ():
+                values = np.empty((len(steps), *rows[key].shape[1:]), rows[key].dtype)
+                values[~is_final] = rows[key]
+                values[is_final] = final[key][before[is_final]]
+                if key == TRUNCATED and not self._manifest.recorded:
+                    values[is_final] = True  # the flags alone mark the ends of trajectories
+                rows[key] = values
+            yield {each.name: each.restored(rows[each.key]) for each in self.columns}
+
+    def _restore_flags(self, truncated: np.ndarray, steps: np.ndarray) -> None:
+        """Remove the flags of rows that the source does not have."""
+        truncated[_contains(self._after_rows, steps + 1)] = False
+        if self._manifest.recorded and self._manifest.successors.get("unflagged_end"):
+            truncated[steps == self._last] = False
+
+
+def _contains(numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return which of the wanted numbers are among ascending numbers, bool ``[n]``."""
+    after: np.ndarray = numbers.searchsorted(wanted, side="right")
+    return after > numbers.searchsorted(wanted)

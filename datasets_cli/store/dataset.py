@@ -27,6 +27,7 @@ from datasets_cli.schema.columns import (
     show_key,
 )
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, MappedFiles
+from datasets_cli.schema.texts import TEXT_BYTES
 from datasets_cli.schema.tree import Tree, entry
 from datasets_cli.store.arrays import ArrayRows, ArraySource, Columns, TreeRows
 from datasets_cli.store.check import check_sizes
@@ -88,7 +89,6 @@ class PreviousRewardRows:
         return reward
 
 
-TEXT_BYTES = 1 << 10  # of the tensordict objects for one text of a batch
 PACKAGE = __name__.partition(".")[0]
 
 

@@ -14,7 +14,7 @@ from datasets_cli.core.quantities import counted, human_bytes, recorded_steps
 from datasets_cli.core.system_errors import MANIFEST_FILENAME, damaged, missing_dataset
 from datasets_cli.errors import DamagedDataset, NoRewards
 from datasets_cli.schema.columns import LARGEST, REWARD, Column, Count, Key, show_key
-from datasets_cli.schema.texts import AnyColumn, TextColumn
+from datasets_cli.schema.texts import AnyColumn, RecordedColumn, TextColumn
 from datasets_cli.sources.regular_file import read_bounded
 from datasets_cli.store.content import content_of, derived_origin, recipe_origin
 from datasets_cli.store.sealed_json import check_seal, parse, seal
@@ -61,7 +61,7 @@ _Recipe = Annotated[
         **{"licence": _Text, "citation": _Text, "homepage": _Text},
     ),
 ]
-_Successors = Annotated[_Object, has({}, rule=str, version=int)]
+_Successors = Annotated[_Object, has({}, rule=str, version=int, unflagged_end=bool)]
 Metadata = Annotated[
     _Object,
     has(
@@ -101,12 +101,15 @@ class Manifest(JsonForm):
             each was checked against the catalogue; for your own data also ``columns_sha256``, the
             sha256 of the columns.
         recipe: family, version, licence, citation and homepage of the recipe.
-        successors: the rule that gave ``next.observation``.
+        successors: the rule that gave ``next.observation``; ``unflagged_end`` if the last step of
+            the source has neither flag, although every successor is recorded.
         metadata: the publisher's metadata: spaces, reference scores, known traps, and so on.
         statistics: return, length and reward statistics over all trajectories.
         record: the layout of columns in records, for the ``compact`` layout.
         texts: every column of text.
         final_steps: recorded steps that are no transition, because their successor is unknown.
+        recorded: the source's columns of all recorded steps, in its order; empty if their names are
+            not known, as for a derived dataset.
         parent: id, content and state of the dataset that this one was derived from.
         function: name and digest of the function that derived it.
         arguments: the selection of rows and the chunk size for the function.
@@ -131,6 +134,7 @@ class Manifest(JsonForm):
     record: Mapping[str, Any] = field(default_factory=dict)
     texts: tuple[TextColumn, ...] = ()
     final_steps: Count = 0
+    recorded: tuple[RecordedColumn, ...] = ()
     parent: _Parent | None = None
     function: _Function = field(default_factory=dict)
     arguments: _Arguments = field(default_factory=dict)
@@ -211,12 +215,12 @@ class Manifest(JsonForm):
         return content_of(self.id, origin, *size, self.all_columns)
 
     def json_fields(self) -> dict[str, Any]:
-        """Return the entries of the file; without ``texts`` and ``final_steps`` if it has none."""
+        """Return the entries of the file, without empty ones that most datasets lack."""
         entries = super().json_fields()
         entries["columns"] = [column.entry(self.num_transitions) for column in self.columns]
         if not self.has_rewards:
             entries["rewards"] = "none"
-        absent = {name for name in ("texts", "final_steps") if not entries[name]}
+        absent = {name for name in ("texts", "final_steps", "recorded") if not entries[name]}
         return {name: entry for name, entry in entries.items() if name not in absent}
 
 
@@ -277,6 +281,10 @@ def _check_columns(manifest: Manifest) -> None:
             expected = f"fewer than 2**48 values of {show_key(column.key)}"
             raise WrongValue("columns", expected, values)
     _check_keys([column.key for column in columns])
+    stored = {column.key: math.prod(column.shape) for column in manifest.all_columns}
+    for each in manifest.recorded:
+        if stored.get(each.key) != math.prod(each.shape):
+            raise WrongValue("recorded", "the key and the size of a column", show_key(each.key))
 
 
 def _check_keys(keys: list[Key]) -> None:

@@ -78,6 +78,13 @@ class Selection:
         return early
 
     @property
+    def distinct_numbers(self) -> np.ndarray:
+        """The numbers of the trajectories; once where several runs of one follow each other."""
+        stops = self.firsts + self.lengths
+        runs_on = (np.diff(self.numbers) == 0) & (self.firsts[1:] >= stops[:-1])
+        return np.delete(self.numbers, 1 + np.flatnonzero(runs_on))
+
+    @property
     def digest(self) -> str:
         """The sha256 of the ordered rows and the presets, as 64 hexadecimal digits."""
         hashed = hashlib.sha256(self.content.encode("ascii"))

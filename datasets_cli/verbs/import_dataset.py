@@ -17,8 +17,9 @@ from datasets_cli.errors import SourceError, for_reader
 from datasets_cli.exchange.dataset_writer import OwnOptions, count_steps, making, own_id, save_steps
 from datasets_cli.exchange.flat import IMPORTED_FROM
 from datasets_cli.exchange.format import Recognised, format_of, recognised
-from datasets_cli.exchange.mapping import as_options, chosen_map, skipped
+from datasets_cli.exchange.mapping import ENDS, as_options, chosen_map, skipped
 from datasets_cli.install.options import InstalledDataset
+from datasets_cli.schema.columns import TERMINATED, TRUNCATED, Key
 
 Stats = dict[str, tuple[int, int, int]]
 """Size, modification time and inode of files by their names."""
@@ -85,6 +86,14 @@ class ImportPlan(JsonForm):
     def dropped(self) -> tuple[str, ...]:
         """A sentence for each column that is not read."""
         return tuple(f"{x['column']}: {x['skipped']}" for x in self.columns if x["skipped"])
+
+    @property
+    def names(self) -> dict[Key, str]:
+        """The column of each key; empty unless their flags mark the ends of trajectories."""
+        names = {tuple(key.split(".")): name for key, name in self.map.items() if name}
+        has_flags = {TERMINATED, TRUNCATED} <= names.keys()
+        has_ends = self.ends or any((end,) in names for end in ENDS)
+        return names if has_flags and not has_ends else {}
 
     @property
     def options(self) -> str:
@@ -213,4 +222,5 @@ def import_dataset(call: ImportCall) -> InstalledDataset:
                 progress(Note(f"{plan.id}: {note}"))
         info = {**metadata, **(call.info or {}), IMPORTED_FROM: plan.format}
         source = partial(source_of, plan.path, stats_of(plan.path))
-        return save_steps(plan.id, steps, replace(call, info=info), progress, source)
+        options = replace(call, info=info)
+        return save_steps(plan.id, steps, options, progress, source, plan.names)

@@ -67,7 +67,8 @@ def describe(source: Source) -> Description:
         traps.append(STATE_AFTER_THE_STEP)
     if traps:
         metadata["known_traps"] = traps
-    return Description(metadata, tuple(notes))
+    names = {key: path for path, key in KEYS.items()} | {_key(path): path for path in rows}
+    return Description(metadata, tuple(notes), names=names)
 
 
 def blocks(source: Source) -> Iterator[Block]:

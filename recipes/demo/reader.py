@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from datasets_cli.recipe import Block, DeferredFrames, Description, Entries, Recipe, Source
 
@@ -17,7 +18,7 @@ def describe(source: Source) -> Description:
     metadata = {"licence": sample.licence, **found.metadata}
     metadata |= {"about": sample.about, "sample_of": sample.id}
     note = f"demo data, a sample of {sample.id}: {sample.about}"
-    return Description(metadata, (note, *found.notes), found.files)
+    return replace(found, metadata=metadata, notes=(note, *found.notes))
 
 
 def blocks(source: Source) -> Iterator[Block]:

@@ -30,12 +30,14 @@ from datasets_cli.errors import RldsError, SourceError, UsageError
 from datasets_cli.exchange.flat import key_runs
 from datasets_cli.exchange.format import format_of
 from datasets_cli.schema.columns import show_key
+from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import read_manifest
 from tests.exchange.features import COUNT, FEATURES, LENGTHS
 from tests.exchange.made_steps import Columns, leaf_files, made_steps
 from tests.exchange.peers import READERS, digest
 from tests.support.interpreters import started
 from tests.support.paths import PROJECT
+from tests.support.values import read_leaves
 
 MADE_AGAIN = ("done", "terminated", "truncated", "next.done")
 METADATA = "metadata of the dataset"
@@ -176,12 +178,25 @@ def test_a_writer_with_a_fault_is_seen(
     def _write(dataset: Any, *others: Any) -> Any:
         return write(DATASETS.get(fault, lambda d: d)(dataset), *others)
 
-    monkeypatch.setattr(module, "write", _write)
-    monkeypatch.setattr(module, "key_runs", runs)
-    try:
-        path = export(config, tmp_path / "faulty", format)
-    except RldsError:
-        return
+    def arrays_of(dataset: DatasetArrays, keys: Any) -> Any:
+        rows: Any = right_arrays_of(dataset, keys)
+        gather = rows.gather
+        rows.gather = lambda numbers: {
+            **gather(numbers),
+            **ROWS.get(fault, lambda same: same)(gather(numbers)),
+        }
+        return rows
+
+    right_arrays_of = DatasetArrays.arrays_of
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write", _write)
+        patch.setattr(module, "key_runs", runs)
+        if format == "d4rl":  # it writes the recorded steps
+            patch.setattr(DatasetArrays, "arrays_of", arrays_of)
+        try:
+            path = export(config, tmp_path / "faulty", format)
+        except RldsError:
+            return
     assert as_read(path, format) != whole and not comes_back(config, path, format)
 
 
@@ -225,12 +240,13 @@ class Exports:
     config: Config
     found: dict[str, dict[str, list[Any]]]
     right: dict[str, dict[str, np.ndarray]]
+    right_steps: dict[str, dict[str, np.ndarray]]
 
 
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Exports:
     config = Config(tmp_path_factory.mktemp("root"))
-    folder, right = tmp_path_factory.mktemp("exports"), {}
+    folder, right, steps = tmp_path_factory.mktemp("exports"), {}, {}
     made = made_steps(MADE_LENGTHS)
     create_dataset("mine/made", made, lengths=MADE_LENGTHS, layout="ted", config=config)
     download(["demo/door-minari", "demo/iris", "demo/pong"], layout="ted", config=config)
@@ -239,6 +255,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Exports:
             texts = {("info", "task"): made["info", "task"]} if id == "mine/made" else {}
             leaves = {**leaf_files(id, config), **texts}
             right[id] = {".".join(key): rows for key, rows in leaves.items()}
+            steps[id] = recorded_steps(right[id], config.root / "datasets" / id)
         convert(id, layout=layout, config=config)
         for format in READ_FORMATS:
             path = folder / _name(id, layout, format)
@@ -249,7 +266,26 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Exports:
                 export_dataset(id, format, path, allow_loss=True, config=config)
     done = started(str(PROJECT / "tests/exchange/peers.py"), str(folder))
     assert done.returncode == 0, done.stderr
-    return Exports(folder, config, json.loads(done.stdout), right)
+    return Exports(folder, config, json.loads(done.stdout), right, steps)
+
+
+def recorded_steps(rows: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
+    """Return the rows and the final steps in the order of the source."""
+    if read_manifest(folder).successors["rule"] == "recorded":
+        return rows
+    rows = {name: each for name, each in rows.items() if not name.startswith("next.observation")}
+    if not (folder / "final").exists():
+        return rows
+    final = {".".join(key): values for key, values in read_leaves(folder / "final").items()}
+    places = final["recorded_step"] - np.arange(len(final["episode"]))
+    rows = {**rows, "next.truncated": rows["next.truncated"].copy()}
+    rows["next.truncated"][places - 1] = False
+    final["next.truncated"] = np.ones_like(final["next.truncated"])
+    return {
+        name: np.insert(values, places, final[name], axis=0)
+        for name, values in rows.items()
+        if name in final
+    }
 
 
 def _name(id: str, layout: str, format: str) -> str:
@@ -261,7 +297,9 @@ def _name(id: str, layout: str, format: str) -> str:
 def test_the_peer_reads_every_value_without_us(
     exports: Exports, id: str, layout: str, format: str
 ) -> None:
-    assert exports.found[_name(id, layout, format)] == right_digests(exports.right[id], format)
+    right = exports.right_steps if format == "d4rl" else exports.right
+    found = exports.found[_name(id, layout, format)]
+    assert found == right_digests(right[id], format)
 
 
 def right_digests(right: dict[str, np.ndarray], format: str) -> dict[str, list[Any]]:
