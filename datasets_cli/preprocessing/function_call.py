@@ -136,6 +136,8 @@ def _returned(function: RowFunction, batch: TensorDict, chunk: RowChunk) -> Tens
     """Call a function; return its TensorDict, which has at most the rows of the batch."""
     num_rows = len(batch)  # a function may change its batch
     try:
+        if isinstance(function, PipelineFunction):
+            function.add_final(batch, chunk.start)
         returned = function(batch)
     except (Exception, SystemExit) as error:  # sys.exit() in a function must not end a worker
         if isinstance(error, UsageError) and isinstance(function, PipelineFunction | RowByRow):

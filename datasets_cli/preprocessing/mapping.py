@@ -12,6 +12,7 @@ from datasets_cli.errors import SourceError, UsageError, WrongRows, argument
 from datasets_cli.preprocessing.columns import KnownColumns
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.replay.storages.dataset import DatasetStorage
+from datasets_cli.replay.storages.sequences import final_rewards
 from datasets_cli.replay.transforms.entries import (
     DONES,
     REWARDS,
@@ -48,6 +49,10 @@ SPANS: tuple[Key, ...] = (
 )
 """The columns that ``MultiStep`` adds."""
 
+FINAL_REWARD: Key = ("_final_reward",)
+BEFORE_FINAL: Key = ("_before_final",)
+"""Entries of batches alone: which rows are before a final step, and the reward of that step."""
+
 
 class PipelineFunction:
     """A pipeline over one dataset, as a function of consecutive rows."""
@@ -56,10 +61,12 @@ class PipelineFunction:
         if pipeline.needs_trajectories:
             _refuse_cut(dataset, num_rows)
         columns = KnownColumns(dataset.manifest)
+        self._final = final_rewards(dataset) if pipeline.returns_to_go else None
+        has_final = self._final is not None
         self._compose = Compose(
             [
                 *_sizes(pipeline, columns),
-                *_norms(pipeline, columns, dataset, num_rows),
+                *_norms(pipeline, columns, dataset, num_rows, has_final=has_final),
                 *_returns(pipeline, columns),
                 *_casts(pipeline, columns),
                 *_names(pipeline, columns),
@@ -68,6 +75,33 @@ class PipelineFunction:
 
     def __call__(self, batch: TensorDict) -> TensorDict:
         return self._compose(batch)
+
+    def add_final(self, batch: TensorDict, start: int) -> None:
+        """Add the rewards of final steps to the rows from ``start`` on that are before them."""
+        if self._final is not None:
+            rows = torch.from_numpy(self._final[0]) - start
+            is_here = (rows >= 0) & (rows < len(batch))
+            batch[FINAL_REWARD] = torch.zeros_like(batch[REWARD])
+            batch[BEFORE_FINAL] = torch.zeros(len(batch), dtype=torch.bool)
+            final = torch.from_numpy(self._final[1])[is_here].to(batch[REWARD].dtype)
+            batch[FINAL_REWARD][rows[is_here]], batch[BEFORE_FINAL][rows[is_here]] = final, True
+
+
+class ReturnsToGo:
+    """``Reward2GoTransform`` that includes the rewards of final steps."""
+
+    def __init__(self, gamma: float) -> None:
+        self._gamma = gamma
+        self._sum = Inverted(Reward2GoTransform(gamma, [REWARD], [RETURNS_TO_GO]))
+
+    def __call__(self, batch: TensorDict) -> TensorDict:
+        final, is_before = batch.pop(FINAL_REWARD, None), batch.pop(BEFORE_FINAL, None)
+        if final is None:
+            return self._sum(batch)
+        reward = batch[REWARD]
+        batch[REWARD] = reward.clone()
+        batch[REWARD][is_before] += self._gamma * final[is_before]
+        return self._sum(batch).set(REWARD, reward)
 
 
 class RowByRow(partial[TensorDict]):
@@ -129,7 +163,7 @@ def _sizes(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLike]
 
 
 def _norms(
-    pipeline: Pipeline, columns: KnownColumns, dataset: Dataset, num_rows: int
+    pipeline: Pipeline, columns: KnownColumns, dataset: Dataset, num_rows: int, *, has_final: bool
 ) -> Iterator[TransformLike]:
     resized = [
         key for name in pipeline.sizes for keys in columns.frames(name).values() for key in keys
@@ -163,6 +197,7 @@ def _norms(
                     key=min(twice),
                 )
             seen.update(keys)
+            keys += [FINAL_REWARD] if has_final and key == REWARD else []
             yield ObservationNorm.from_dataset(_read(dataset, num_rows), keys)
 
 
@@ -194,7 +229,7 @@ def _returns(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLik
     gamma = 1.0 if pipeline.gamma is None else pipeline.gamma
     if pipeline.returns_to_go:
         columns.add([RETURNS_TO_GO], "returns_to_go")
-        yield Inverted(Reward2GoTransform(gamma, [REWARD], [RETURNS_TO_GO]))
+        yield ReturnsToGo(gamma)
     if pipeline.n_step is not None:
         if not any(key[0] == "next" and key not in NEEDED for key in columns.numbers):
             raise UsageError(

@@ -85,13 +85,20 @@ def _of_dataset(dataset: Dataset, gamma: float, root: CacheRoot | None) -> np.nd
     form = dtype, _ = _form(rewards, len(dataset))
 
     def compute() -> Blocks:
-        offsets = dataset.starts
-        numbers, places = dataset.final_places()
-        final = plain_numbers(dataset.final[REWARD][places]) if len(numbers) else None
-        after = None if final is None else (offsets[numbers + 1] - 1, final.astype(np.float64))
-        return _blocks(rewards, offsets, gamma, block_rows, dtype, after)
+        after = final_rewards(dataset)
+        return _blocks(rewards, dataset.starts, gamma, block_rows, dtype, after)
 
     return cached_array(dataset, root, f"returns-to-go-{gamma!r}", form, compute)
+
+
+def final_rewards(dataset: Dataset) -> FinalRewards | None:
+    """Return the rewards of the final steps of a dataset or a view, or None without any."""
+    numbers, places = dataset.final_places()
+    if not len(numbers):
+        return None
+    rewards = plain_numbers(dataset.final[REWARD][places])
+    assert rewards is not None, "returns are sums of real numbers"
+    return dataset.starts[numbers + 1] - 1, rewards.astype(np.float64)
 
 
 def dataset_of_rows(storage: Storage) -> Dataset | None:

@@ -16,6 +16,7 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.project import Pipeline
 from tests.support import d4rl_cuts
 from tests.support.d4rl_cuts import CUTS
 from tests.support.values import Trajectory, split
@@ -193,3 +194,29 @@ def test_recorded_steps_are_told_where_transitions_are_counted(
     assert found["return"]["mean"] == np.mean(WHOLE["return"])
     listed = datasets_cli.list_trajectories("mine/steps", sort="-return").columns
     assert listed["number"] == [3, 1, 2, 0] and listed["length"] == [5, 4, 2, 3]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_column_of_returns_to_go_includes_final_steps(
+    workers: int, replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    def column(view: ExperienceReplay, **options: Any) -> list[float]:
+        steps = Pipeline(returns_to_go=True, **options)
+        made = view.preprocess(
+            steps, dest=tmp_path / str(options), num_workers=workers, chunksize=3
+        )
+        found: torch.Tensor = made.column(("returns_to_go",))
+        return found.reshape(-1).tolist()
+
+    flat = [number for each in TO_GO for number in each]
+    assert column(replay) == flat
+    found = replay.sequences(1, 1, gamma=0.5)[:]["returns_to_go"].reshape(-1).tolist()
+    assert column(replay, gamma=0.5) == pytest.approx(found)
+    assert column(replay.episodes_at([3, 2]), select="action") == TO_GO[3] + TO_GO[2]
+    rows = replay[:]["next", "reward"].double()
+    scaled = (REWARDS - rows.mean().item()) / rows.std().item()
+    last = [scaled[2], scaled[7], scaled[9], scaled[14]]
+    found = column(replay, normalise="next.reward")
+    assert [found[1], found[4], found[6], found[10]] == pytest.approx(
+        [scaled[1] + last[0], scaled[6] + last[1], last[2], scaled[13] + last[3]]
+    )
