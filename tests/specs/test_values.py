@@ -52,16 +52,6 @@ from tests.support.spec_pairs import (
 # What values a spec has: drawn, checked, projected and encoded.
 
 
-def test_a_one_hot_vector_is_drawn_by_one_call_of_randint() -> None:
-    spec = OneHot(2, dtype=torch.int64)
-    torch.manual_seed(0)
-    drawn = torch.stack([spec.rand() for _ in range(20)])
-    torch.manual_seed(0)
-    expected = torch.stack([torch.randint(2, ()) for _ in range(20)])
-    assert drawn.argmax(-1).tolist() == expected.tolist()
-    assert spec.is_in(drawn)
-
-
 def test_projecting_clamps_to_the_bounds() -> None:
     spec = BoundedTensorSpec(minimum=-1.0, maximum=1.0, shape=(3,))
     value = torch.tensor([2.0, 0.0, -3.0])
@@ -74,15 +64,6 @@ def test_a_number_is_encoded_as_a_number_or_a_vector() -> None:
     assert Categorical(3).encode(2).tolist() == 2
     assert OneHot(4).encode(2).tolist() == [False, False, True, False]
     assert OneHot(4).to_numpy(OneHot(4).encode(2)) == 2
-
-
-def test_a_composite_makes_tensordicts_of_its_batch_size() -> None:
-    spec = Composite(a=Bounded(-1, 1, (4,)), b={"c": Unbounded((1,))}).expand(3)
-    batch = spec.rand((2,))
-    assert batch.batch_size == (2, 3)
-    assert batch["b", "c"].shape == (2, 3, 1)
-    assert spec.is_in(batch)
-    assert not spec.is_in(batch.exclude("a"))
 
 
 OLD_NAMES = {
@@ -102,21 +83,6 @@ def test_a_spec_has_two_names() -> None:
     for old, new in OLD_NAMES.items():
         assert getattr(datasets_cli.torchrl, old) is getattr(datasets_cli.specs, new)
         assert issubclass(getattr(datasets_cli.specs, new), TensorSpec)
-
-
-def test_a_spec_is_printed_as_on_the_pages() -> None:
-    spec = Composite(action=OneHot(2, dtype=torch.int64))
-    assert repr(spec) == (
-        "Composite(\n"
-        "    action: OneHot(\n"
-        "        shape=torch.Size([2]),\n"
-        "        space=CategoricalBox(n=2),\n"
-        "        device=cpu,\n"
-        "        dtype=torch.int64,\n"
-        "        domain=discrete),\n"
-        "    device=None,\n"
-        "    shape=torch.Size([]))"
-    )
 
 
 def test_unbounded_is_of_the_class_of_its_element_type() -> None:

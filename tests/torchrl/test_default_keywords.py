@@ -115,10 +115,10 @@ def test_every_class_of_both_libraries_is_in_the_table() -> None:
     assert SHARED - enums == MADE.keys()
 
 
-@pytest.mark.parametrize("name", sorted(PAIRS.keys() - ELSEWHERE))
-def test_every_keyword_of_torchrls_is_one_of_ours(name: str) -> None:
-    theirs, mine = PAIRS[name]
-    assert defaults(theirs).keys() - accepts(mine) == set()
+def test_every_keyword_of_torchrls_is_one_of_ours() -> None:
+    for name in PAIRS.keys() - ELSEWHERE:
+        theirs, mine = PAIRS[name]
+        assert defaults(theirs).keys() - accepts(mine) == set(), name
 
 
 @pytest.mark.filterwarnings("ignore:mp_start_method='fork' has no effect:UserWarning")

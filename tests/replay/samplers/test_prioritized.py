@@ -120,6 +120,13 @@ def test_a_new_row_gets_the_highest_priority_transformed_once() -> None:
     assert np.abs(drawn_share(sampler, 3) - [0.25, 0.25, 0.5]).max() < 0.01
 
 
+def test_a_new_row_gets_the_highest_priority_also_where_that_is_below_one() -> None:
+    sampler = PrioritizedSampler(10, 1.0, 1.0, eps=0.0)
+    sampler.update_priority([0, 1], [0.25, 0.5])
+    sampler.on_write(torch.tensor([2]))
+    assert sampler.draw.priorities.known.tolist() == [0.25, 0.5, 0.5]
+
+
 def test_the_highest_priority_within_the_buffer_goes_with_its_row() -> None:
     sampler = PrioritizedSampler(3, 1.0, 1.0, max_priority_within_buffer=True)
     sampler.update_priority([0, 1, 2], [8.0, 2.0, 3.0])

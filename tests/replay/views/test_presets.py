@@ -118,7 +118,7 @@ PRESETS = (
 )
 
 
-@settings(max_examples=14)
+@settings(max_examples=8)
 @given(
     layout=st.sampled_from(["ted", "compact"]),
     trajectories=steps(),
