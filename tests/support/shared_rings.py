@@ -13,6 +13,7 @@ from tensordict import TensorDict
 import datasets_cli
 
 CAPACITY, WRITTEN, BATCH, WIDTH = 10_000, 400, 256, 256
+LEAST = 20  # batches, however slow the machine is
 
 
 def shared_rows(start: int, count: int) -> TensorDict:
@@ -28,10 +29,10 @@ def torn_rows(batch: TensorDict) -> int:
 
 
 def sample_until(
-    buffer: Any, until: float, batches: Synchronized[int], torn: Synchronized[int]
+    buffer: Any, stop: Any, batches: Synchronized[int], torn: Synchronized[int]
 ) -> None:
     torch.set_num_threads(1)
-    while time.time() < until:
+    while not stop.is_set():
         found = torn_rows(buffer.sample())
         with batches.get_lock():
             batches.value += 1
@@ -47,21 +48,24 @@ def stress(
     buffer = datasets_cli.TensorDictReplayBuffer(storage=held, batch_size=BATCH, shared=True)
     buffer.extend(shared_rows(0, CAPACITY))
     batches, torn = context.Value("q", 0), context.Value("q", 0)
-    until = time.time() + seconds + (20 if method == "spawn" else 0)  # a process imports torch
-    arguments = (buffer, until, batches, torn)
+    stop = context.Event()
+    arguments = (buffer, stop, batches, torn)
     processes = [context.Process(target=sample_until, args=arguments) for _ in range(samplers)]
     for process in processes:
         process.start()
-    while not batches.value and time.time() < until:
+    while not batches.value and all(process.is_alive() for process in processes):
         time.sleep(0.01)
     start, first, num_written = time.time(), batches.value, CAPACITY
-    while time.time() < until:
+    while time.time() < start + seconds or (
+        batches.value < LEAST and all(process.is_alive() for process in processes)
+    ):
         if not writes:
             time.sleep(0.05)
             continue
         buffer.extend(shared_rows(num_written, WRITTEN))
         num_written += WRITTEN
     elapsed = time.time() - start
+    stop.set()
     for process in processes:
         process.join()
     return {

@@ -663,8 +663,9 @@ def test_workers_of_a_loader_sample_while_the_buffer_is_written() -> None:
     ["LazyMemmapStorage", pytest.param("LazyTensorStorage", marks=pytest.mark.slow)],
 )
 def test_no_row_is_torn_that_is_sampled_while_it_is_written(kind: str) -> None:
-    found = stress(kind, seconds=0.7, samplers=3, method="fork")
-    assert found["batches"] and found["torn rows"] == 0 and found["exit codes"] == 0
+    found = stress(kind, seconds=0.5, samplers=3, method="fork")
+    assert found["batches"] >= 20 and found["rows written a second"] > 0
+    assert found["torn rows"] == 0 and found["exit codes"] == 0
 
 
 def test_a_forked_process_deletes_nothing_that_its_parent_uses(tmp_path: Path) -> None:
