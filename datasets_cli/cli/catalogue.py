@@ -15,7 +15,7 @@ from datasets_cli.catalogue.names import KnownIds
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import coloured, fact, fitted, table, wrapped
-from datasets_cli.core.quantities import channels, human_bytes, human_count, recorded_steps
+from datasets_cli.core.quantities import channels, human_bytes, human_count
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UsageError
 
 if TYPE_CHECKING:
@@ -302,8 +302,9 @@ def _origin(manifest: Manifest) -> Iterator[Fact]:
         yield "NOT VERIFIED", f"{why if name in why else f'{name}: {why}'}{more}"
     if manifest.parent is None:
         yield "successors", manifest.successors.get("rule", "not stated")
-        if manifest.final_steps:
-            yield "steps", recorded_steps(manifest.num_transitions, manifest.final_steps)
+    if manifest.final_steps:
+        yield "steps", manifest.recorded_steps
+    if manifest.parent is None:
         return
     content = str(manifest.parent.get("content", "not stated"))[:16]
     yield "parent", f"{manifest.parent['id']}, content {content}"

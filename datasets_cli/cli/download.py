@@ -138,8 +138,8 @@ class ResultPrinter:
         size = human_bytes(result.size_bytes)
         self._state.note(f"{result.id}: {rows} in {trajectories}, {size} on disk")
         if result.final_steps:
-            text = recorded_steps(result.num_transitions, result.final_steps)
-            self._state.note(f"{result.id}: {text}")
+            counts = result.num_transitions, result.final_steps, result.final_steps_alone
+            self._state.note(f"{result.id}: {recorded_steps(*counts)}")
         if result.unverified and self._verify:
             text = f"{result.id} is installed, but {result.unverified[0]}"
             advice = " (--force installs the published one)"

@@ -54,7 +54,9 @@ def _differences(found: DatasetDifference) -> Iterator[str]:
         rows = counted(found.num_transitions[place], "transition")
         trajectories = counted(found.num_trajectories[place], "trajectory")
         about = f"{found.layouts[place]}, content {found.contents[place][:16]}"
-        yield f"{id}: {rows} in {trajectories}, {about}"
+        final = found.final_steps[place]
+        steps = f", {counted(final, 'final step')}" if final else ""
+        yield f"{id}: {rows} in {trajectories}{steps}, {about}"
         if found.num_shared:
             yield f"  trajectories that the other contains: {found.num_shared[place]:,}"
         for column in found.only[place]:
@@ -73,6 +75,9 @@ def _differences(found: DatasetDifference) -> Iterator[str]:
         yield f"Only the first {rows} of both {'is' if rows == 'transition' else 'are'} compared."
     if found.trajectory is not None:
         yield f"Trajectory {found.trajectory:,} is the first that differs."
+    if found.final_step is not None:
+        name = ".".join(found.final_key or ())
+        yield f"Final step {found.final_step:,} is the first that differs, in {name}."
     num_equal = sum(not each.num_different for each in found.columns)
     yield f"{num_equal} of {counted(len(found.columns), 'column')} of both are equal bit for bit."
 

@@ -35,12 +35,16 @@ def peek(context: typer.Context, *, call: GivenOptions) -> None:
     Examples:
         rlds peek hopper-medium-v2
         rlds peek hopper-medium-v2 --trajectory 3 -n 10 --columns action,next.reward
+        rlds peek door-human-v1 --final
     """
     state = state_of(context)
     peeked = datasets_cli.peek(**with_columns(call), config=state.config)
     lines = row_lines(peeked, state.width)
     last = peeked.start + len(peeked.trajectories) - 1
-    shown = f"row{'s' * (last > peeked.start)} {peeked.start:,}"
+    noun, count = "row", peeked.num_transitions
+    if peeked.steps is not None:
+        noun, count = "final step", peeked.final_steps
+    shown = f"{noun}{'s' * (last > peeked.start)} {peeked.start:,}"
     shown += f" to {last:,}" if last > peeked.start else ""
     left_out = {
         "values (…)": any("…" in line for line in lines),
@@ -49,16 +53,18 @@ def peek(context: typer.Context, *, call: GivenOptions) -> None:
     }
     names = ", ".join(name for name, is_so in left_out.items() if is_so)
     more = f" Abbreviated: {names}; --json prints every value." if names else ""
-    state.note(f"{peeked.id}: {shown} of {peeked.num_transitions:,}.{more}")
+    state.note(f"{peeked.id}: {shown} of {count:,}.{more}")
     state.emit(peeked.to_json() if state.json else None, lines, [peeked.id])
 
 
 def row_lines(peeked: PeekedRows, width: int | None) -> list[str]:
     """Return a table with a line for each row, or for each cell if rows are too wide."""
+    head = ">ROW" if peeked.steps is None else ">STEP"
+    numbers = peeked.steps or range(peeked.start, peeked.start + len(peeked.trajectories))
     rows = [
         {
-            ">ROW": str(peeked.start + place),
-            ">TRAJECTORY": str(trajectory),
+            head: str(numbers[place]),
+            ">TRAJECTORY": "-" if trajectory < 0 else str(trajectory),
             **{printable(each.name): _cell(each, place) for each in peeked.columns},
         }
         for place, trajectory in enumerate(peeked.trajectories)
@@ -68,7 +74,7 @@ def row_lines(peeked: PeekedRows, width: int | None) -> list[str]:
         return lines
     turned = []
     for row in rows:
-        turned.append(f"row {row.pop('>ROW')}, trajectory {row.pop('>TRAJECTORY')}")
+        turned.append(f"{head[1:].lower()} {row.pop(head)}, trajectory {row.pop('>TRAJECTORY')}")
         cells = (line for name, cell in row.items() for line in fact(name, cell, width - 2))
         turned += [f"  {line}" for line in cells]
     return fitted(turned, width)

@@ -67,15 +67,18 @@ def html_table(title: str, table: pandas.DataFrame) -> str:
     return f"<p>{escape(title)}</p>\n{rows}"
 
 
-def recorded_steps(num_transitions: int, final_steps: int) -> str:
+def recorded_steps(num_transitions: int, final_steps: int, num_alone: int = 0) -> str:
     """Return a sentence with the recorded steps, the transitions, and the final steps.
 
     >>> recorded_steps(398, 2)
     '400 recorded steps, 398 transitions: 2 final steps have no successor'
     """
+    # num_alone: the number of final steps that are a trajectory alone.
     final = f"{counted(final_steps, 'final step')} {'has' if final_steps == 1 else 'have'}"
     steps = counted(num_transitions + final_steps, "recorded step")
-    return f"{steps}, {counted(num_transitions, 'transition')}: {final} no successor"
+    kind = "is a trajectory" if num_alone == 1 else "are trajectories"
+    alone = f"; {num_alone:,} of them {kind} of one step, without a transition" * bool(num_alone)
+    return f"{steps}, {counted(num_transitions, 'transition')}: {final} no successor{alone}"
 
 
 def channels(measures: Mapping[str, Any]) -> str:

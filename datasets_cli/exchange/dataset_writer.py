@@ -24,7 +24,6 @@ from datasets_cli.core.checked_json import WrongValue, decode
 from datasets_cli.core.options import takes_fields
 from datasets_cli.core.progress import Note, Progress, ProgressOptions
 from datasets_cli.core.progress_display import displayed
-from datasets_cli.core.quantities import counted
 from datasets_cli.errors import (
     DamagedDataset,
     NotWritable,
@@ -338,9 +337,11 @@ def save_steps(
     progress: Progress,
     source: Callable[[], Mapping[str, Any]] = lambda: {"filename": "steps"},
     names: Mapping[Key, str] | None = None,
+    notes: Iterable[str] = (),
 ) -> InstalledDataset:
     """Write steps as a dataset, whose lock the caller holds, and commit it."""
     # source: called after the last step; returns the manifest's entry for the source of the steps.
+    # notes: further notes of the manifest.
     root = CacheRoot(options.chosen_config().root)
     staging, folder = root.new_staging(id), root.dataset(id)
     check = FiniteCheck(strict=options.strict)
@@ -348,6 +349,7 @@ def save_steps(
     write = partial(write_steps, staging, id, options.layout, progress=progress)
     written = _rejected_rows(steps, lambda read: write(steps=read))
     try:
+        written.notes.extend(notes)
         metadata = {**checked_info(options.info), "notes": [*written.notes]}
         manifest = written.manifest(id, {**source(), "checked": OWN}, metadata, names=names)
         current = condition_of(folder, id) if has_manifest(folder) else Condition(None)
@@ -357,12 +359,8 @@ def save_steps(
             raise DamagedDataset(current.problem, id=id, path=folder)
         if older is not None and not (options.force or is_same):
             raise _other_data(older, manifest)
-        if count := manifest.final_steps:
-            written.notes.append(
-                f"{counted(count, 'final step')} of trajectories that do not terminate "
-                f"{'is' if count == 1 else 'are'} kept without a transition, because the next "
-                "observation is unknown; with next_observation each step is a transition"
-            )
+        if recorded := manifest.recorded_steps:
+            written.notes.append(f"{recorded}; with next_observation each step is a transition")
         for note in (*written.notes, *check.notes):
             progress(Note(f"{id}: {note}"))
         described = (manifest.metadata, manifest.resources, manifest.recorded)
@@ -395,6 +393,7 @@ def count_steps(id: str, steps: Iterable[StepColumns], options: OwnOptions) -> I
         layout=options.layout or "",
         state="not installed",
         final_steps=transitions.num_final,
+        final_steps_alone=transitions.num_alone,
     )
 
 

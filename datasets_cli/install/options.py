@@ -121,9 +121,13 @@ class InstalledDataset(JsonForm):
         state: ``"installed"``, ``"unchecked"`` or ``"unverified"``.
         final_steps: the number of recorded steps that are no transition, because their next
             observation is unknown.
+        final_steps_alone: the number of final steps that are a trajectory alone.
     """
 
-    JSON = "id path num_transitions num_trajectories final_steps bytes=size_bytes layout state"
+    JSON = (
+        "id path num_transitions num_trajectories final_steps final_steps_alone bytes=size_bytes "
+        "layout state"
+    )
 
     id: str
     path: Path
@@ -134,6 +138,7 @@ class InstalledDataset(JsonForm):
     unverified: tuple[str, ...] = ()
     state: str = "installed"
     final_steps: int = 0
+    final_steps_alone: int = 0
 
     @classmethod
     def of(cls, folder: Path, manifest: Manifest) -> InstalledDataset:
@@ -148,6 +153,7 @@ class InstalledDataset(JsonForm):
             tuple(manifest.unverified),
             manifest.state,
             manifest.final_steps,
+            manifest.final_steps_alone,
         )
 
 

@@ -136,8 +136,9 @@ def derived_columns(
     made = condition_of(root.dataset(new_id), new_id).manifest
     changes = [] if made is None else run.origin.differences(made)
     counts = run.num_rows, run.num_trajectories
+    notes = (*run.notes, *run.final.notes)
     return DerivedColumns(
-        new_id, columns, *counts, run.layout, size, changes=tuple(changes), notes=run.notes
+        new_id, columns, *counts, run.layout, size, changes=tuple(changes), notes=notes
     )
 
 
@@ -157,9 +158,11 @@ class DerivedDataset(JsonForm):
         size_bytes: size of all its files.
         state: the state of its parent: ``"installed"``, ``"unchecked"`` or ``"unverified"``.
         unchanged: whether it existed, from the same data, function and arguments.
+        final_steps: the number of its final steps.
+        notes: notes about its rows, such as that final steps were dropped.
     """
 
-    JSON = "id path num_transitions bytes=size_bytes state unchanged"
+    JSON = "id path num_transitions final_steps bytes=size_bytes state unchanged notes"
 
     id: str
     path: Path
@@ -167,12 +170,15 @@ class DerivedDataset(JsonForm):
     size_bytes: int
     state: str = "installed"
     unchanged: bool = False
+    final_steps: int = 0
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, id: str, folder: Path, manifest: Manifest, *, unchanged: bool) -> Self:
         """Return the dataset of a manifest."""
         size, state = manifest.size_bytes, manifest.state
-        return cls(id, folder, manifest.num_transitions, size, state, unchanged)
+        about = manifest.final_steps, tuple(manifest.metadata.get("notes", ()))
+        return cls(id, folder, manifest.num_transitions, size, state, unchanged, *about)
 
 
 @dataclass(frozen=True)

@@ -37,9 +37,17 @@ from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.origin import existing_result, refuse_used
 from datasets_cli.preprocessing.pipeline import Mapped
 from datasets_cli.preprocessing.result import read_mark
-from datasets_cli.preprocessing.run import PreprocessRun, RunFolder
+from datasets_cli.preprocessing.run import FinalSelection, PreprocessRun, RunFolder
 from datasets_cli.preprocessing.task import PreprocessTask, write_in_worker, write_rows
-from datasets_cli.schema.columns import DONE, TRUNCATED, Column
+from datasets_cli.schema.columns import (
+    DONE,
+    EPISODE,
+    FINAL_FOLDER,
+    RECORDED_STEP,
+    TRUNCATED,
+    Column,
+    rows_per_block,
+)
 from datasets_cli.schema.summary import CHUNK_ROWS
 from datasets_cli.schema.texts import TextColumn, text_files
 from datasets_cli.schema.trajectories import runs_of, trajectory_of
@@ -52,6 +60,7 @@ from datasets_cli.store.layouts.ted_writer import Written, complete_leaves, desc
 from datasets_cli.store.lock import dest_locked
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.texts import TextWriter
+from datasets_cli.store.writer import FinalWriter
 from datasets_cli.version import TOOL
 
 LOOK_SECONDS = 0.5
@@ -87,7 +96,7 @@ def write_derived(
         if made := existing_result(dest, run.origin, trash is not None):
             return made, False
         new_id = id or f"derived/{dest.name}"
-        for note in run.notes:
+        for note in (*run.notes, *run.final.notes):
             progress(Note(f"{new_id}: {note}."))
         try:
             _fill(run, folder, workers, new_id, progress)
@@ -319,9 +328,31 @@ def _complete(
         written = complete_leaves(data, columns.leaves, rows.offsets, {})
     else:
         written = _packed(run, folder, rows, leaves)
-    texts = describe_files(data, _join_text(data, columns.texts, folder, rows.places))
-    files = dict(sorted({**written.files, **texts}.items()))
-    return replace(written, files=files, texts=columns.texts)
+    names = _join_text(data, columns.texts, folder, rows.places)
+    names += _copy_final(run.dataset, run.final, data)
+    files = dict(sorted({**written.files, **describe_files(data, names)}.items()))
+    return replace(
+        written,
+        files=files,
+        texts=columns.texts,
+        final_steps=len(run.final.episodes),
+        final_steps_alone=int((run.final.episodes < 0).sum()),
+    )
+
+
+def _copy_final(dataset: Dataset, selection: FinalSelection, data: Path) -> list[str]:
+    """Write the final steps that are kept; return the names of their files."""
+    shutil.rmtree(data / FINAL_FOLDER, ignore_errors=True)  # of a run that was killed here
+    if not len(selection.places):
+        return []
+    size = rows_per_block(dataset.row_bytes)
+    with closing(FinalWriter("ted", data / FINAL_FOLDER, dataset.id)) as writer:
+        for start in range(0, len(selection.places), size):
+            part = slice(start, start + size)
+            rows = {key: dataset.final[key][selection.places[part]] for key in dataset.final.keys}
+            rows |= {EPISODE: selection.episodes[part], RECORDED_STEP: selection.steps[part]}
+            writer.write(rows)
+        return [f"{FINAL_FOLDER}/{name}" for name in writer.complete()]
 
 
 def _manifest(run: PreprocessRun, rows: RemainingRows, written: Written, id: str) -> Manifest:
@@ -329,6 +360,7 @@ def _manifest(run: PreprocessRun, rows: RemainingRows, written: Written, id: str
     # They describe the parent's rows and fields, which a function may have changed.
     of_rows = ("notes", "known_traps")
     metadata = {name: known for name, known in parent.metadata.items() if name not in of_rows}
+    metadata |= {"notes": run.final.notes} if run.final.notes else {}
     return Manifest(
         id=id,
         **vars(written),

@@ -15,12 +15,13 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from datasets_cli.core.quantities import counted
 from datasets_cli.errors import EmptyBuffer, RldsError, UsageError, WrongRows, argument
 from datasets_cli.parallel.workers import pickle_by_value
 from datasets_cli.preprocessing.chunk import RowChunk, chunk_bounds
@@ -45,11 +46,39 @@ from datasets_cli.sources.disk import allocate, check_free_space, disk_errors
 from datasets_cli.store.cache_root import runs_to
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.layouts.frames import SAMPLED_FRAMES
+from datasets_cli.store.selection import whole_dataset
 
 PLAN = "plan.json"
 COMPARED_ROWS = 16_384
 """Maximum rows of the first chunk that are computed twice; a function may be slow."""
 PER_TRAJECTORY, PER_CHUNK = '"trajectory"', '"chunk"'
+
+
+@dataclass(frozen=True)
+class FinalSelection:
+    """The final steps of a dataset that a run keeps, with their new numbers.
+
+    Args:
+        places: their places among the final steps of the dataset, int64 `[n]`.
+        episodes: the trajectory of each one in the result, int64 `[n]`.
+        steps: the number of each one among the recorded steps of the result, int64 `[n]`.
+        num_dropped: the number of other final steps of the trajectories that are read.
+        why: why they are dropped.
+    """
+
+    places: np.ndarray
+    episodes: np.ndarray
+    steps: np.ndarray
+    num_dropped: int = 0
+    why: str = ""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A note with the number of dropped final steps; empty without any."""
+        if not self.num_dropped:
+            return ()
+        verb = "is" if self.num_dropped == 1 else "are"
+        return (f"{counted(self.num_dropped, 'final step')} {verb} dropped: {self.why}",)
 
 
 class PreprocessRun:
@@ -85,6 +114,31 @@ class PreprocessRun:
     def num_trajectories(self) -> int:
         """The number of trajectories that are read; ``num_frames`` may cut the last one."""
         return len(self.offsets) - 1
+
+    @cached_property
+    def final(self) -> FinalSelection:
+        """The final steps that the result keeps: those of trajectories that a call only selects."""
+        dataset, offsets = self.dataset, self.dataset.whole.offsets.numpy()
+        places = dataset.final_places
+        if self._mapped != Pipeline():
+            none = np.arange(0)
+            why = "a function or transforms get only transitions"
+            return FinalSelection(none, none, none, len(places), why)
+        final = dataset.final
+        if dataset.selection is None and self.num_rows == len(dataset):
+            return FinalSelection(places, final.episodes, final.steps)
+        selection = dataset.selection or whole_dataset(dataset.content, offsets)
+        # A trajectory that is cut has no final step: its last row is another one.
+        lengths = offsets[1:] - offsets[:-1]
+        is_whole = np.diff(self.offsets) == lengths[selection.numbers[: self.num_trajectories]]
+        by_episode = np.full(len(lengths), -1)
+        own = places[final.episodes[places] >= 0]
+        by_episode[final.episodes[own]] = own
+        kept = by_episode[selection.numbers[: self.num_trajectories]]
+        episodes = np.flatnonzero(is_whole & (kept >= 0))
+        steps = self.offsets[1:][episodes] + np.arange(len(episodes))
+        lost = int((~is_whole & (kept >= 0)).sum())
+        return FinalSelection(kept[episodes], episodes, steps, lost, "its trajectory is cut")
 
     @cached_property
     def function(self) -> RowFunction:

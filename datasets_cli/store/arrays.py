@@ -237,6 +237,13 @@ class ArraySource:
         return numbers, places[numbers]
 
     @property
+    def final_places(self) -> np.ndarray:
+        """The final steps of the trajectories, int64 ``[n]``, by their place in ``final``."""
+        if self.selection is None or not len(self.final):
+            return np.arange(len(self.final))
+        return np.flatnonzero(np.isin(self.final.episodes, self.selection.numbers))
+
+    @property
     def row_bytes(self) -> int:
         """Bytes of the numeric columns of one row."""
         return sum(column.row_bytes for column in self._manifest.columns)

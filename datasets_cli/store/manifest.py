@@ -110,6 +110,7 @@ class Manifest(JsonForm):
         final_steps: recorded steps that are no transition, because their successor is unknown.
         recorded: the source's columns of all recorded steps, in its order; empty if their names are
             not known, as for a derived dataset.
+        final_steps_alone: final steps that are a trajectory alone, without a transition.
         parent: id, content and state of the dataset that this one was derived from.
         function: name and digest of the function that derived it.
         arguments: the selection of rows and the chunk size for the function.
@@ -135,6 +136,7 @@ class Manifest(JsonForm):
     texts: tuple[TextColumn, ...] = ()
     final_steps: Count = 0
     recorded: tuple[RecordedColumn, ...] = ()
+    final_steps_alone: Count = 0
     parent: _Parent | None = None
     function: _Function = field(default_factory=dict)
     arguments: _Arguments = field(default_factory=dict)
@@ -180,7 +182,7 @@ class Manifest(JsonForm):
     @property
     def recorded_steps(self) -> str:
         """A sentence with the recorded steps, if some are not transitions; else empty."""
-        counts = self.num_transitions, self.final_steps
+        counts = self.num_transitions, self.final_steps, self.final_steps_alone
         return recorded_steps(*counts) if self.final_steps else ""
 
     @property
@@ -220,7 +222,8 @@ class Manifest(JsonForm):
         entries["columns"] = [column.entry(self.num_transitions) for column in self.columns]
         if not self.has_rewards:
             entries["rewards"] = "none"
-        absent = {name for name in ("texts", "final_steps", "recorded") if not entries[name]}
+        optional = ("texts", "final_steps", "final_steps_alone", "recorded")
+        absent = {name for name in optional if not entries[name]}
         return {name: entry for name, entry in entries.items() if name not in absent}
 
 

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from datasets_cli.errors import SourceError
-from datasets_cli.schema.columns import FINAL_FOLDER, RECORDED_STEP, Column, Key, one_file_each
+from datasets_cli.schema.columns import (
+    EPISODE,
+    FINAL_FOLDER,
+    RECORDED_STEP,
+    Column,
+    Key,
+    one_file_each,
+)
 from datasets_cli.schema.texts import TextColumn, is_text
 from datasets_cli.sources.disk import disk_errors
 from datasets_cli.sources.regular_file import open_regular
@@ -136,6 +143,7 @@ class LayoutWriter:
             files=dict(sorted(files.items())),
             texts=self._text.columns,
             final_steps=self._final.num_rows if self._final else 0,
+            final_steps_alone=self._final.num_alone if self._final else 0,
         )
 
     def close(self) -> None:
@@ -156,11 +164,13 @@ class FinalWriter(LayoutWriter):
     def __init__(self, layout: str, folder: Path, id: str) -> None:
         super().__init__(layout, folder, id)
         self._steps: list[np.ndarray] = []
+        self.num_alone = 0
         self._added: tuple[Column, ...] = ()
 
     def write(self, rows: Mapping[Key, np.ndarray]) -> None:
         """Append final steps ``[n, ...]``."""
         self._steps.append(rows[RECORDED_STEP])
+        self.num_alone += int((rows[EPISODE] < 0).sum())
         super().write(rows)
 
     def add_column(self, column: Column) -> FinalFrames:

@@ -74,4 +74,5 @@ def compare_manifests(first: Manifest, second: Manifest) -> DatasetDifference:
         ),
         num_trajectories if first.content == second.content else None,
         tuple(ColumnDifference(each) for each in columns if each in others),
+        final_steps=(first.final_steps, second.final_steps),
     )

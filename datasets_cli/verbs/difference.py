@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.quantities import counted
-from datasets_cli.schema.columns import show_key
+from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.texts import AnyColumn
 
 if TYPE_CHECKING:
@@ -63,11 +63,14 @@ class DatasetDifference(JsonForm):
         trajectory: the first trajectory whose rows differ, or None.
         only_rows: the rows that the other dataset lacks, as runs, if one dataset repairs the other;
             then rows of the same step are compared, without ``episode``. Otherwise None.
+        final_steps: their numbers of final steps.
+        final_step: the place of the first final step that differs, in the first dataset, or None.
+        final_key: its first column that differs.
     """
 
     JSON = (
         "equal ids contents layouts num_transitions num_trajectories only num_shared num_compared "
-        "trajectory only_rows? columns"
+        "trajectory only_rows? final_steps final_step final_key? columns"
     )
 
     ids: tuple[str, str]
@@ -81,6 +84,9 @@ class DatasetDifference(JsonForm):
     num_compared: int | None = None
     trajectory: int | None = None
     only_rows: tuple[Runs, Runs] | None = None
+    final_steps: tuple[int, int] = (0, 0)
+    final_step: int | None = None
+    final_key: Key | None = None
 
     @property
     def changed_rows(self) -> list[str]:
@@ -100,5 +106,7 @@ class DatasetDifference(JsonForm):
     def equal(self) -> bool:
         """Whether columns, trajectories and all bits are equal; ids and layouts may differ."""
         is_one_schema = not any(self.only) and len({*self.num_transitions}) == 1
+        is_one_schema &= len({*self.final_steps}) == 1
         is_one_value = not any(each.num_different for each in self.columns)
+        is_one_value &= self.final_step is None
         return is_one_schema and is_one_value and self.trajectory is None

@@ -12,11 +12,11 @@ from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import check_numbers, takes_fields
 from datasets_cli.core.quantities import counted
 from datasets_cli.core.system_errors import check_memory
-from datasets_cli.errors import OutOfRange, argument
+from datasets_cli.errors import OutOfRange, Unsupported, argument
 from datasets_cli.install.find import open_installed
 from datasets_cli.preprocessing.columns import KnownColumns
 from datasets_cli.preprocessing.pipeline import texts_of
-from datasets_cli.schema.columns import Column, Key, show_key
+from datasets_cli.schema.columns import Key, final_columns, show_key
 from datasets_cli.schema.texts import TEXT
 from datasets_cli.store.layouts.records import is_frame
 
@@ -34,6 +34,7 @@ class PeekCall(InstalledId):
         trajectory: number of the trajectory to read.
         columns: dotted keys, separated by commas; ``next`` selects the whole group. All columns by
             default.
+        final: read final steps, the recorded steps that are no transition, in place of rows.
     """
 
     _: KW_ONLY
@@ -61,6 +62,10 @@ class PeekCall(InstalledId):
             ),
             "default": "all of them",
         },
+    )
+    final: bool = field(
+        default=False,
+        metadata={"help": "Show final steps, recorded steps without a transition, not rows."},
     )
 
     def __post_init__(self) -> None:
@@ -102,21 +107,27 @@ class PeekedColumn(JsonForm):
 
 @dataclass(frozen=True)
 class PeekedRows(JsonForm):
-    """Consecutive rows of a dataset.
+    """Consecutive rows, or final steps, of a dataset.
 
     Args:
         id: the full id.
         num_transitions: the number of transitions of the dataset.
-        start: the number of the first row.
-        trajectories: the number of the trajectory of each row.
+        final_steps: the number of its final steps.
+        start: the number of the first row, or the place of the first final step.
+        trajectories: the number of the trajectory of each row; -1 of a final step without one.
         columns: the columns in the requested order.
+        steps: the number of each final step among all recorded steps; None for rows.
     """
+
+    JSON = "id num_transitions final_steps start trajectories steps? columns"
 
     id: str
     num_transitions: int
+    final_steps: int
     start: int
     trajectories: tuple[int, ...]
     columns: tuple[PeekedColumn, ...]
+    steps: tuple[int, ...] | None = None
 
 
 @takes_fields(PeekCall)
@@ -126,33 +137,62 @@ def peek(call: PeekCall) -> PeekedRows:
     Raises:
         DatasetNotInstalled: the dataset is not installed.
         UnknownDataset: no recipe and no folder has this name.
-        UsageError: a row, trajectory or column does not exist, or the rows need too much memory.
+        UsageError: a row, trajectory, final step or column does not exist, or the rows need too
+            much memory.
         DamagedDataset: its files differ from its manifest.
     """
     from datasets_cli.schema.trajectories import numbers_of  # with numpy
 
     dataset = open_installed(call.id, call.chosen_config())
-    start, stop = _rows(call, dataset)
     known = KnownColumns(dataset.manifest)
     named = texts_of("columns", call.columns)
-    keys = dict.fromkeys(key for text in named for key in known.of(text, "columns"))
+    keys = [*dict.fromkeys(key for text in named for key in known.of(text, "columns"))]
+    keys = keys or known.keys
+    rows = _final_places(call, dataset) if call.final else _rows(call, dataset)
+    if call.final:
+        keys = [key for key in keys if key in dataset.final.keys] or keys  # else an error of it
+        numbers, steps = (
+            tuple(each[rows.start : rows.stop].tolist())
+            for each in (dataset.final.episodes, dataset.final.steps)
+        )
+    else:
+        numbers, steps = tuple(numbers_of(dataset.starts, rows.start, rows.stop).tolist()), None
     return PeekedRows(
         id=dataset.id,
         num_transitions=len(dataset),
-        start=start,
-        trajectories=tuple(numbers_of(dataset.starts, start, stop).tolist()),
-        columns=_columns(dataset, [*keys] or known.keys, start, stop),
+        final_steps=len(dataset.final),
+        start=rows.start,
+        trajectories=numbers,
+        columns=_columns(dataset, keys, rows, final=call.final),
+        steps=steps,
     )
 
 
-def _rows(call: PeekCall, dataset: DatasetArrays) -> tuple[int, int]:
-    """Return the first row and the end."""
+def _rows(call: PeekCall, dataset: DatasetArrays) -> range:
     rows, of = range(len(dataset)), dataset.id
     if (number := call.trajectory) is not None:
         rows, of = trajectory_rows(dataset, number), f"trajectory {number} of {of}"
     check_below("start", call.start, len(rows), "transition", of)
-    rows = rows[call.start : call.start + call.n]
-    return rows.start, rows.stop
+    return rows[call.start : call.start + call.n]
+
+
+def _final_places(call: PeekCall, dataset: DatasetArrays) -> range:
+    """Return the places of final steps, once there are any."""
+    places, of = range(len(dataset.final)), dataset.id
+    if (number := call.trajectory) is not None:
+        check_below("trajectory", number, dataset.num_trajectories, "trajectory", of)
+        (found,) = (dataset.final.episodes == number).nonzero()
+        places = range(found[0], found[0] + 1) if len(found) else range(0)
+        of = f"trajectory {number} of {of}"
+    if not places:
+        raise Unsupported(
+            f"{of} has no final steps: each of its recorded steps is a transition.",
+            argument="final",
+            id=dataset.id,
+            advice=f"Leave out {argument('final', 'True')} to see its rows.",
+        )
+    check_below("start", call.start, len(places), "final step", of)
+    return places[call.start : call.start + call.n]
 
 
 def trajectory_rows(dataset: DatasetArrays, number: int) -> range:
@@ -174,22 +214,28 @@ def check_below(name: str, number: int, count: int, noun: str, of: str) -> None:
 
 
 def _columns(
-    dataset: DatasetArrays, keys: Sequence[Key], start: int, stop: int
+    dataset: DatasetArrays, keys: Sequence[Key], rows: range, *, final: bool
 ) -> tuple[PeekedColumn, ...]:
-    """Return the rows of some columns."""
+    """Return some columns of rows, or of final steps."""
     from datasets_cli.store.arrays import plain_numbers
 
-    about = {column.key: column for column in dataset.manifest.all_columns if column.key in keys}
-    row_bytes = sum(each.row_bytes for each in about.values() if isinstance(each, Column))
-    check_memory((stop - start) * row_bytes, dataset.id)
-    rows = dataset.arrays_of(frozenset(keys)).run(start, stop)
+    manifest = dataset.manifest
+    numbers = final_columns(manifest.columns) if final else manifest.columns
+    about = {column.key: column for column in (*numbers, *manifest.texts)}
+    row_bytes = sum(each.row_bytes for each in numbers if each.key in keys)
+    check_memory(len(rows) * row_bytes, dataset.id)
+    if final:
+        values_of = {key: dataset.final[key][rows.start : rows.stop] for key in keys}
+    else:
+        values_of = dataset.arrays_of(frozenset(keys)).run(rows.start, rows.stop)
 
     def column(key: Key) -> PeekedColumn:
         dtype, shape = about[key].dtype, about[key].shape
+        values = values_of[key]
         if dtype == TEXT:
-            return PeekedColumn(key, dtype, shape, rows[key].tolist())
-        values = plain_numbers(rows[key])
+            return PeekedColumn(key, dtype, shape, values.tolist())
+        plain = plain_numbers(values)
         # None stands for pairs of numbers packed in one byte.
-        return PeekedColumn(key, dtype, shape, rows[key].view("u1") if values is None else values)
+        return PeekedColumn(key, dtype, shape, values.view("u1") if plain is None else plain)
 
     return tuple(map(column, keys))

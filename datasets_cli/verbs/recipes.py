@@ -21,7 +21,6 @@ from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields
 from datasets_cli.core.progress import Progress, ProgressOptions
 from datasets_cli.core.progress_display import displayed
-from datasets_cli.core.quantities import recorded_steps
 from datasets_cli.errors import (
     OfflineError,
     RldsError,
@@ -391,8 +390,8 @@ def _read(
             raise
         write_manifest(staging, manifest)
         report = deep_check(open_dataset(staging, text=True), progress)
-    final = [recorded_steps(report.num_transitions, manifest.final_steps)]
-    notes = (*manifest.metadata["notes"], *final[: manifest.final_steps], *report.remarks)
+    final = filter(None, [manifest.recorded_steps])
+    notes = (*manifest.metadata["notes"], *final, *report.remarks)
     return replace(checked, id=resolved.id, report=report, notes=notes)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from datasets_cli.catalogue.names import SUFFIX
 from datasets_cli.core.progress import Progress, Rows
-from datasets_cli.schema.columns import EPISODE, Key, rows_per_block
+from datasets_cli.schema.columns import EPISODE, RECORDED_STEP, Key, rows_per_block
 from datasets_cli.schema.shapes import Runs, runs_of_rows
 from datasets_cli.schema.trajectories import numbers_of, runs_within
 from datasets_cli.schema.transitions import steps_of
@@ -93,6 +93,7 @@ def compare_rows(
                 trajectories, starts = runs_within(offsets, stop - len(numbers), stop)
                 is_other[trajectories] |= np.logical_or.reduceat(is_different, starts)
         progress(Rows(first.id, stop, num_rows))
+    step, key_of_step = _final_difference(first, second, [*columns], shared)
     for key in changed if shared else ():
         columns[key] = replace(columns[key], rows=runs_of_rows(np.concatenate(changed[key])))
     return replace(
@@ -103,7 +104,31 @@ def compare_rows(
         num_compared=num_rows,
         # Offset k + 1 is the end of trajectory k; the first one is 0 in both.
         trajectory=int(is_moved.argmax()) - 1 if is_moved.any() else None,
+        final_step=step,
+        final_key=key_of_step,
     )
+
+
+def _final_difference(
+    first: DatasetArrays, second: DatasetArrays, keys: list[Key], shared: SharedSteps | None
+) -> tuple[int, Key] | tuple[None, None]:
+    """Return the place of the first final step that differs, and its first column that does."""
+    one = other = np.arange(min(len(first.final), len(second.final)))
+    if shared is not None:  # of the same steps; other ends are other numbers of trajectories
+        _, one, other = np.intersect1d(*shared.final, return_indices=True)
+    else:
+        keys = [EPISODE, RECORDED_STEP, *keys]
+    size = rows_per_block(CACHED_PARTS * max(first.row_bytes, second.row_bytes))
+    for start in range(0, len(one), size):
+        ours, theirs = one[start : start + size], other[start : start + size]
+        found = {}
+        for key in filter(first.final.keys.__contains__, keys):
+            different = _differing(first.final[key][ours], second.final[key][theirs])
+            if different is not None:
+                found.setdefault(int(ours[different.argmax()]), key)
+        if found:
+            return min(found.items())
+    return None, None
 
 
 def _blocks(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ import pytest
 from tensordict import TensorDict
 
 import datasets_cli
+from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.errors import DamagedDataset, IntegrityError
+from datasets_cli.errors import DamagedDataset, IntegrityError, UnknownKey, Unsupported
 from datasets_cli.store.arrays import DatasetArrays, open_arrays
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.deep_check import deep_check
 from datasets_cli.store.manifest import read_manifest, write_manifest
+from tests.support.refusals import refused
 
 LENGTHS = (3, 1, 4)
 FINAL = [2, 3, 7]
@@ -133,3 +136,107 @@ def test_files_with_every_successor_have_no_final_steps(config: Config) -> None:
     folder = Path(str(datasets_cli.dataset_path("mine/whole")))
     assert not (folder / "final").exists()
     assert "final_steps" not in read_manifest(folder).to_json()
+
+
+# Shown
+
+
+def test_they_are_shown_like_rows(config: Config, capsys: pytest.CaptureFixture[str]) -> None:
+    columns, _ = made("ted")
+    peeked = datasets_cli.peek("mine/final", final=True)
+    assert (peeked.steps, peeked.trajectories, peeked.final_steps) == ((2, 3, 7), (0, -1, 1), 3)
+    values = {each.name: each.values for each in peeked.columns}
+    assert (values["observation"] == columns["observation"][FINAL]).all()
+    assert values["info.mission"] == columns["info.mission"][FINAL].tolist()
+    assert "done" not in values and "next.observation" not in values
+    assert main(["peek", "mine/final", "--final", "--columns", "action,info.mission"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:3] for line in lines[1:]] == [
+        ["2", "0", "20"],
+        ["3", "-", "30"],
+        ["7", "1", "70"],
+    ]
+
+
+def test_one_trajectory_or_some_of_them_are_shown(
+    config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made("compact")
+    assert datasets_cli.peek("mine/final", final=True, trajectory=1).steps == (7,)
+    assert datasets_cli.peek("mine/final", final=True, start=1, n=1).steps == (3,)
+    assert main(["--json", "peek", "mine/final", "--final", "--columns", "next.reward"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["columns"][0]["values"] == [[102.0], [103.0], [107.0]]
+    assert (document["steps"], document["trajectories"]) == ([2, 3, 7], [0, -1, 1])
+
+
+def test_a_dataset_or_a_trajectory_without_them_is_an_error_that_says_so(config: Config) -> None:
+    columns, _ = made("ted")
+    terminated = np.isin(np.arange(8), FINAL[2:])
+    columns = {name: columns[name] for name in ("observation", "action", "reward")}
+    datasets_cli.create_dataset("mine/one", columns | {"terminated": terminated}, lengths=LENGTHS)
+    assert datasets_cli.peek("mine/one", final=True).steps == (2, 3)
+    for id, call in {"demo/iris": {}, "mine/one": {"trajectory": 1}}.items():
+        datasets_cli.download("demo/iris")
+        with refused(Unsupported, argument="final", id=id):
+            datasets_cli.peek(id, final=True, **call)
+    with refused(UnknownKey, key=("next", "done")):
+        datasets_cli.peek("mine/one", final=True, columns="next.done")
+
+
+def test_recorded_steps_are_told_with_the_trajectories_of_one_step(
+    config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, folder = made("ted")
+    told = (
+        "8 recorded steps, 5 transitions: 3 final steps have no successor; 1 of them is a "
+        "trajectory of one step, without a transition"
+    )
+    assert read_manifest(folder).final_steps_alone == 1
+    assert told in capsys.readouterr().err
+    assert main(["info", "mine/final"]) == 0
+    assert told in " ".join(capsys.readouterr().out.split())
+
+
+# Compared and repaired
+
+
+@pytest.mark.parametrize("key", ["action", "info.mission", "observation"])
+def test_a_final_step_that_differs_is_found(
+    key: str, config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns, _ = made("ted")
+    others = {name: values.copy() for name, values in columns.items()}
+    others[key][3] = "other" if key == "info.mission" else 99
+    datasets_cli.create_dataset("mine/other", others, lengths=LENGTHS, layout="compact")
+    found = datasets_cli.compare_datasets("mine/final", "mine/other")
+    assert (found.equal, found.final_steps) == (False, (3, 3))
+    assert (found.final_step, found.final_key) == (1, tuple(key.split(".")))
+    assert not any(each.num_different for each in found.columns)
+    assert main(["diff", "mine/final", "mine/other"]) == 10
+    assert f"Final step 1 is the first that differs, in {key}." in capsys.readouterr().out
+
+
+def test_datasets_with_other_numbers_of_final_steps_differ(config: Config) -> None:
+    columns, _ = made("ted")
+    shorter = {name: values[:3] for name, values in columns.items()}
+    datasets_cli.create_dataset("mine/a", shorter, lengths=[3])
+    longer = {name: values[:4] for name, values in columns.items()}
+    datasets_cli.create_dataset("mine/b", longer, lengths=[3, 1])
+    found = datasets_cli.compare_datasets("mine/a", "mine/b")
+    assert (found.equal, found.final_steps, found.final_step) == (False, (1, 2), None)
+
+
+@pytest.mark.parametrize("layout", ["ted", "compact"])
+def test_a_damaged_final_file_is_found_and_repaired(layout: str, config: Config) -> None:
+    id = "demo/door-human"
+    datasets_cli.download(id, layout=layout)
+    folder = Path(str(datasets_cli.dataset_path(id)))
+    path = folder / "final" / "next" / "reward.memmap"
+    content = path.read_bytes()
+    path.write_bytes(bytes(len(content)))
+    with pytest.raises(IntegrityError):
+        datasets_cli.verify(id)
+    (repaired,) = datasets_cli.repair(id)
+    assert repaired.id == id and path.read_bytes() == content
+    datasets_cli.verify(id)

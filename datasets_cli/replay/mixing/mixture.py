@@ -11,6 +11,7 @@ import torch
 
 from datasets_cli.core.options import check_types, part_of, suggests_keywords, takes_fields
 from datasets_cli.core.progress import Note
+from datasets_cli.core.quantities import counted
 from datasets_cli.errors import NotWritable, Unsupported, UsageError, WrongSize
 from datasets_cli.exchange.dataset_writer import OwnOptions, making, own_id, save_steps
 from datasets_cli.exchange.steps import StepColumns
@@ -34,6 +35,7 @@ from datasets_cli.replay.samplers.rows import RandomSampler, SharedEpochOptions,
 from datasets_cli.replay.samplers.slice_windows import SliceBegins, SliceWindows
 from datasets_cli.replay.samplers.slices import SliceOptions, sampler_of
 from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.storages.sequences import dataset_of_rows
 from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.schema.columns import MEMBER, TRAJECTORY_END, rows_per_block, show_key
@@ -441,7 +443,12 @@ class Mixture(TensorDictReplayBuffer):
                 text = f"{id}: {', '.join(skipped)} is not written: open members with text=True"
                 progress(Note(text))
             return save_steps(
-                id, _steps(rows), options, progress, lambda: {"filename": f"rows of {names}"}
+                id,
+                _steps(rows),
+                options,
+                progress,
+                lambda: {"filename": f"rows of {names}"},
+                _notes_on_final(rows),
             )
 
 
@@ -461,6 +468,14 @@ def _steps(rows: MixtureStorage) -> Iterator[StepColumns]:
         columns = arrays_of(rows.run(start, start + len(ends)), names)
         keys = columns.keys() - MADE_BY_THE_CORE - {MEMBER}
         yield {**{key: columns[key] for key in keys}, TRAJECTORY_END: ends}
+
+
+def _notes_on_final(rows: MixtureStorage) -> list[str]:
+    """Return a note with the number of final steps, which are not joined; empty without any."""
+    datasets = filter(None, map(dataset_of_rows, rows.storages))
+    count = sum(len(dataset.final_places) for dataset in datasets)
+    verb = "is" if count == 1 else "are"
+    return [f"{counted(count, 'final step')} {verb} dropped: only transitions are joined"][:count]
 
 
 def _choose_sampler(rows: MixtureStorage, options: MixtureOptions) -> Sampler:

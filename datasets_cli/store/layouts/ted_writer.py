@@ -58,6 +58,7 @@ class Written:
     record: Mapping[str, Any] = field(default_factory=dict)
     texts: tuple[TextColumn, ...] = ()
     final_steps: int = 0
+    final_steps_alone: int = 0
 
 
 class TedWriter:
