@@ -188,14 +188,17 @@ class Column(JsonForm):
         return {**self.json_fields(), "bytes": num_rows * self.row_bytes}
 
 
+_MADE = frozenset({EPISODE, DONE, ("done",), ("terminated",), ("truncated",)})
+
+
+def is_of_final(key: Key) -> bool:
+    """Return whether final steps have a column of the rows."""
+    return key not in _MADE and key[:2] != ("next", "observation")
+
+
 def final_columns(columns: Iterable[Column]) -> tuple[Column, ...]:
     """Return the columns of the final steps of a dataset with these columns."""
-    made = {EPISODE, DONE, *((each,) for each in ("done", "terminated", "truncated"))}
-    recorded = (
-        column
-        for column in columns
-        if column.key not in made and column.key[:2] != ("next", "observation")
-    )
+    recorded = (column for column in columns if is_of_final(column.key))
     return (*recorded, *(Column(key, "int64", ()) for key in (EPISODE, RECORDED_STEP)))
 
 

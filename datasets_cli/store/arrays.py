@@ -100,7 +100,7 @@ class FinalSteps:
         vocabulary = (VALUES_FILENAME, OFFSETS_FILENAME)
         sizes = {name: self._manifest.files[f"{FINAL_FOLDER}/{name}"] for name in vocabulary}
         return self._of_the_same_copy(
-            lambda: TextRows(self._folder, self._manifest.texts, sizes, self._num_steps)
+            lambda: TextRows(self._folder, self._manifest.final_texts, sizes, self._num_steps)
         )
 
     def _of_the_same_copy(self, read: Callable[[], Result]) -> Result:
@@ -129,7 +129,7 @@ class FinalSteps:
     def keys(self) -> tuple[Key, ...]:
         """The keys of the columns, of numbers and of text."""
         columns = final_columns(self._manifest.columns)
-        return (*(each.key for each in columns), *(text.key for text in self._manifest.texts))
+        return (*(each.key for each in columns), *(text.key for text in self._manifest.final_texts))
 
     @cached_property
     def steps(self) -> np.ndarray:
@@ -145,7 +145,7 @@ class FinalSteps:
 
     def __getitem__(self, key: Key) -> np.ndarray:
         """Return a column ``[F, *shape]``, read-only; text as objects."""
-        for text in self._manifest.texts:
+        for text in self._manifest.final_texts:
             if text.key == key:
                 values = self._text_rows.column(key) if len(self) else []
                 return np.array(values, object).reshape(len(self), *text.shape)
@@ -179,6 +179,12 @@ class FinalSteps:
                 f"{episodes[place]}; expected the step after the last row of a trajectory",
                 row=place,
                 found=[int(steps[place]), int(episodes[place])],
+            )
+        if (alone := int(is_alone.sum())) != self._manifest.final_steps_alone:
+            expected = self._manifest.final_steps_alone
+            problem = f"{alone} final steps are a trajectory alone; expected {expected}"
+            raise damaged(
+                self._folder, f"{self._folder}: {problem}", expected=expected, found=alone
             )
 
 

@@ -102,7 +102,7 @@ def _sizes_needed(manifest: Manifest, record: Record) -> dict[str, int]:
 
 def _final_sizes(manifest: Manifest) -> dict[str, int]:
     sizes = {each.filename: each.row_bytes for each in final_columns(manifest.columns)}
-    sizes |= {text.filename: text.codes.row_bytes for text in manifest.texts}
+    sizes |= {text.filename: text.codes.row_bytes for text in manifest.final_texts}
     num_steps = manifest.final_steps
     return {f"{FINAL_FOLDER}/{name}": num_steps * size for name, size in sizes.items() if num_steps}
 
@@ -123,7 +123,8 @@ def _problems_of_text(manifest: Manifest) -> list[str]:
     """Return the problems of the vocabulary, whose number of values is not in the manifest."""
     if not manifest.texts:
         return []
-    folders = ("", f"{FINAL_FOLDER}/") if manifest.final_steps else ("",)
+    has_final = manifest.final_steps and manifest.final_texts
+    folders = ("", f"{FINAL_FOLDER}/") if has_final else ("",)
     needed = [folder + name for folder in folders for name in _VOCABULARY]
     problems = [f"{name}: is not listed" for name in needed if name not in manifest.files]
     for name in (folder + OFFSETS_FILENAME for folder in folders):

@@ -13,7 +13,7 @@ from datasets_cli.core.checked_json import Check, JsonForm, WrongValue, decode, 
 from datasets_cli.core.quantities import counted, human_bytes, recorded_steps
 from datasets_cli.core.system_errors import MANIFEST_FILENAME, damaged, missing_dataset
 from datasets_cli.errors import DamagedDataset, NoRewards
-from datasets_cli.schema.columns import LARGEST, REWARD, Column, Count, Key, show_key
+from datasets_cli.schema.columns import LARGEST, REWARD, Column, Count, Key, is_of_final, show_key
 from datasets_cli.schema.texts import AnyColumn, RecordedColumn, TextColumn
 from datasets_cli.sources.regular_file import read_bounded
 from datasets_cli.store.content import content_of, derived_origin, recipe_origin
@@ -163,6 +163,11 @@ class Manifest(JsonForm):
     def all_columns(self) -> tuple[AnyColumn, ...]:
         """Every leaf, followed by every column of text."""
         return (*self.columns, *self.texts)
+
+    @property
+    def final_texts(self) -> tuple[TextColumn, ...]:
+        """The columns of text of the final steps."""
+        return tuple(text for text in self.texts if is_of_final(text.key))
 
     @property
     def size_bytes(self) -> int:

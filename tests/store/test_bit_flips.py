@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,8 @@ from tests.support.interpreters import Piped
 
 NUM_FLIPS = int(os.environ.get("RLDS_TEST_FLIPS", "12"))
 LENGTHS = [30, 1, 9]
+FINAL = [(0, 30), (-1, 32), (2, 42)]
+"""The trajectory and the number of each final step; the second one is a trajectory alone."""
 MANIFEST = "manifest.json"
 
 
@@ -40,7 +43,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     rows["mission",] = np.array([f"take {number % 7} keys é" for number in row], object)
     above = tmp_path_factory.mktemp("flips")
     found = {
-        layout: write(partial(LayoutWriter, layout), above / layout, rows).folder
+        layout: write(partial(LayoutWriter, layout), above / layout, rows, final=FINAL).folder
         for layout in LAYOUTS
     }
     assert "frames/pixels.zst.dictionary" in read_manifest(found["compact"]).files
@@ -94,7 +97,8 @@ def check(flips: list[Flip], child: Child) -> Counter[tuple[str, str]]:
         assert outcome.kind in ("refused", "same", "other"), (flip, outcome.text)
         assert outcome.is_found, (flip, outcome)
         if outcome.kind == "refused":
-            assert Path(flip.name).name.split(".")[0] in outcome.text, (flip, outcome.text)
+            names = [Path(flip.name).name.split(".")[0], *["/final:"][: "final/" in flip.name]]
+            assert any(name in outcome.text for name in names), (flip, outcome.text)
     return counts
 
 
@@ -120,6 +124,18 @@ CASES = [
     *((name, bit) for name in ("frames/pixels.zst.offsets", "trajectories.npy") for bit in FAR),
     *(("row.memmap", bit) for bit in (31,)),
 ]
+
+
+@pytest.mark.parametrize("layout", ["compact", "ted"])
+@pytest.mark.parametrize("name", ["episode.memmap", "recorded_step.memmap", "text.offsets"])
+def test_a_high_bit_of_a_number_of_a_final_step_is_always_refused(
+    name: str, layout: str, folders: dict[str, Path], child: Child
+) -> None:
+    flips = [
+        Flip(str(folders[layout]), f"final/{name}", 64 * entry + bit, seed)
+        for seed, (entry, bit) in enumerate(product(range(3), FAR), start=1)
+    ]
+    assert {kind for _, kind in check(flips, child)} == {"refused"}
 
 
 @pytest.mark.parametrize(("name", "bit"), CASES)

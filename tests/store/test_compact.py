@@ -70,13 +70,34 @@ def transitions(lengths: list[int], seed: int, *, shared: bool = True) -> Rows:
     return rows
 
 
-def write(kind: Any, folder: Path, rows: Rows, cut: int = 5, **known: Any) -> Dataset:
+def final_of(rows: Rows, numbers: list[tuple[int, int]]) -> Rows:
+    """Return final steps with values of the first rows, and these trajectories and numbers."""
+    made = {("episode",), ("done",), ("terminated",), ("truncated",), ("next", "done")}
+    final = {
+        key: values[: len(numbers)]
+        for key, values in rows.items()
+        if key not in made and key[:2] != ("next", "observation")
+    }
+    episodes, steps = np.array(numbers).T
+    return final | {("episode",): episodes, ("recorded_step",): steps}
+
+
+def write(
+    kind: Any,
+    folder: Path,
+    rows: Rows,
+    cut: int = 5,
+    final: list[tuple[int, int]] | None = None,
+    **known: Any,
+) -> Dataset:
     """Write rows in runs of ``cut`` and open what was written."""
     writer = kind(folder, "test/rows", **known)
     num_rows = len(rows["action",])
     with closing(writer):
         for start in range(0, num_rows, cut):
             writer.write({key: values[start : start + cut] for key, values in rows.items()})
+        if final:
+            writer.write_final(final_of(rows, final))
         written = writer.finish({})
     fields = {name: getattr(written, name) for name in vars(written)}
     write_manifest(folder, Manifest(id="test/rows", **fields))

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,13 +25,15 @@ from datasets_cli.store.check import _problems_of_text, check_digests, check_siz
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.layouts.compact_writer import CompactWriter
 from datasets_cli.store.layouts.frames import FrameReader, FrameWriter
-from datasets_cli.store.layouts.ted_writer import TedWriter
-from datasets_cli.store.manifest import read_manifest
+from datasets_cli.store.manifest import LAYOUTS, read_manifest
 from datasets_cli.store.sealed_json import seal
+from datasets_cli.store.writer import LayoutWriter
 from tests.store.test_compact import frames_of, pixel_rows, write
 from tests.support.refusals import refused
 
 LENGTHS = [30, 1, 9]
+FINAL = [(0, 30), (-1, 32), (2, 42)]
+"""The trajectory and the number of each final step; the second one is a trajectory alone."""
 DICTIONARY = "frames/observation.zst.dictionary"
 
 
@@ -44,8 +47,11 @@ def _no_hang() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     above, rows = tmp_path_factory.mktemp("originals"), pixel_rows(LENGTHS)
-    kinds = {"ted": TedWriter, "compact": CompactWriter}
-    return {layout: write(kind, above / layout, rows).folder for layout, kind in kinds.items()}
+    rows["mission",] = np.array([f"take {number % 7} keys" for number in range(40)], object)
+    return {
+        layout: write(partial(LayoutWriter, layout), above / layout, rows, final=FINAL).folder
+        for layout in LAYOUTS
+    }
 
 
 @pytest.fixture
@@ -82,7 +88,11 @@ def test_every_file_must_be_a_file(
             with refused(DamagedDataset, path=folder / name):
                 open_dataset(folder)
             continue
-        for check in (lambda folder, _: open_dataset(folder), check_sizes, check_digests):
+        for check in (
+            lambda folder, _: open_dataset(folder).final.steps,
+            check_sizes,
+            check_digests,
+        ):
             with refused(DamagedDataset, path=folder, found=f"{name}: is {kind}"):
                 check(folder, manifest)
 
@@ -319,6 +329,85 @@ def test_offsets_whose_difference_overflows_do_not_rise(tmp_path: Path) -> None:
     np.save(path, np.array([0, 2**63 - 1, -(2**63), 40]))
     with refused(DamagedDataset, found="0 to 40"):
         TrajectoryTable(path, 40, 3).read()
+
+
+# Final steps.
+
+
+def read_final(folder: Path) -> None:
+    """Open a dataset, and read its final steps as a user does."""
+    final = open_dataset(folder).final
+    assert len(final.steps) == len(final.episodes)
+    for key in final.keys:
+        final[key]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("episode", {1: -2}),
+        ("episode", {0: -1}),
+        ("episode", {1: 1}),
+        ("episode", {2: 3}),
+        ("episode", {0: 2**62}),
+        ("recorded_step", {0: 32, 1: 30}),
+        ("recorded_step", {1: 30}),
+        ("recorded_step", {2: 43}),
+        ("recorded_step", {0: -1}),
+        ("recorded_step", {2: 2**63 - 1}),
+    ],
+)
+def test_a_final_step_that_follows_no_trajectory_is_refused(
+    name: str, values: dict[int, int], layout: str, originals: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(originals[layout], tmp_path / layout))
+    read_final(folder)
+    damage(folder, f"final/{name}.memmap", values)
+    with refused(DamagedDataset, path=folder / "final"):
+        read_final(folder)
+    assert open_storage(folder).get(torch.arange(40)).shape == (40,)
+
+
+@pytest.mark.parametrize("code", [3, -1, 2**31 - 1, -(2**31)])
+def test_the_code_of_a_text_of_a_final_step_is_checked(code: int, compact: Path) -> None:
+    name = "final/text/mission.memmap"
+    damage(compact, name, {1: code}, "<i4")
+    with refused(DamagedDataset, path=compact / name, row=1):
+        read_final(compact)
+
+
+def test_the_texts_of_final_steps_fill_their_file(compact: Path) -> None:
+    damage(compact, "final/text.offsets", {-1: 10**6})
+    with refused(DamagedDataset, path=compact / "final"):
+        read_final(compact)
+
+
+def test_a_folder_of_final_steps_that_is_a_link_is_refused(compact: Path, tmp_path: Path) -> None:
+    (compact / "final").rename(tmp_path / "elsewhere")
+    (compact / "final").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DamagedDataset) as caught:
+        read_final(compact)
+    assert "final is a symbolic link" in str(caught.value.found)
+    with pytest.raises(DamagedDataset):
+        check_sizes(compact, read_manifest(compact))
+
+
+@pytest.mark.parametrize(
+    "name", ["final/episode.memmap", "final/text.utf8", "final/text.offsets", "final/meta.json"]
+)
+def test_a_file_of_final_steps_that_is_missing_or_not_listed_is_named(
+    name: str, compact: Path
+) -> None:
+    content = (compact / name).read_bytes()
+    (compact / name).unlink()
+    with pytest.raises(DamagedDataset, match=f"{name}: is missing"):
+        read_final(compact)
+    (compact / name).write_bytes(content)
+    if name != "final/meta.json":  # which this package does not read
+        unlist(compact, name)
+        with pytest.raises(DamagedDataset, match=name):
+            read_final(compact)
 
 
 # Flags.

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -16,9 +18,9 @@ from hypothesis import strategies as st
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.store.dataset import Dataset, open_dataset
-from datasets_cli.store.layouts.compact_writer import CompactWriter
-from datasets_cli.store.layouts.ted_writer import TedWriter
+from datasets_cli.store.manifest import LAYOUTS
 from datasets_cli.store.sealed_json import seal
+from datasets_cli.store.writer import LayoutWriter
 from tests.store.test_compact import pixel_rows, transitions, write
 from tests.store.test_manifest import changed, places
 from tests.support.refusals import refused
@@ -28,6 +30,8 @@ NUM_EXAMPLES = int(os.environ.get("RLDS_TEST_MUTATIONS", "40"))
 Json = dict[str, Any]
 Place = tuple[str | int, ...]
 LENGTHS = [9, 1, 5]
+FINAL = [(0, 9), (-1, 11), (2, 17)]
+"""The trajectory and the number of each final step; the second one is a trajectory alone."""
 
 
 @pytest.fixture(scope="module")
@@ -36,19 +40,30 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     rows = transitions(LENGTHS, 0)
     pixels = pixel_rows(LENGTHS)
     rows |= {("pixels",): pixels["observation",], ("next", "pixels"): pixels["next", "observation"]}
-    kinds = {"ted": TedWriter, "compact": CompactWriter}
-    return {layout: write(kind, above / layout, rows).folder for layout, kind in kinds.items()}
+    rows["mission",] = np.array([f"take {number % 7} keys" for number in range(15)], object)
+    return {
+        layout: write(partial(LayoutWriter, layout), above / layout, rows, final=FINAL).folder
+        for layout in LAYOUTS
+    }
 
 
 def open_with(folder: Path, entry: Any) -> Dataset:
-    """Open a dataset whose manifest is another JSON value."""
+    """Open a dataset whose manifest is another JSON value, and read its final steps."""
     path = folder / "manifest.json"
     content = path.read_bytes()
     try:
         path.write_bytes(_sealed(entry))
-        return open_dataset(folder)
+        dataset = open_dataset(folder)
+        read_final(dataset)
+        return dataset
     finally:
         path.write_bytes(content)
+
+
+def read_final(dataset: Dataset) -> None:
+    final = dataset.final
+    values = [final.steps, final.episodes, *(final[key] for key in final.keys)]
+    assert {len(each) for each in values} == {len(final)}
 
 
 def _sealed(entry: Any) -> bytes:
@@ -124,7 +139,7 @@ def test_a_file_outside_the_folder_is_named_so(name: str, folders: dict[str, Pat
     [
         (lambda e: e.update(num_transitions=0), "num_trajectories", 3),
         (lambda e: e.update(num_trajectories=16), "num_trajectories", 16),
-        (lambda e: e.update(columns=[]), "columns", []),
+        (lambda e: e.update(columns=[], texts=[]), "columns", []),
         (lambda e: e["columns"][0].update(key=["x"] * 65), "columns[0].key", ["x"] * 65),
         (lambda e: e["columns"][0].update(shape=[-1]), "columns[0].shape[0]", -1),
         (lambda e: e.update(files=[]), "files", []),
@@ -177,3 +192,17 @@ def test_each_contradiction_is_named(
         attributes["found"] = found
     with refused(DamagedDataset, **attributes):
         open_with(folders["compact"], entry)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("number", [-1, 1.5, "3", 2, 4, 2**47, 2**48, 2**63, 10**400])
+def test_another_number_of_final_steps_is_refused(
+    number: Any, layout: str, folders: dict[str, Path]
+) -> None:
+    entry = json.loads((folders[layout] / "manifest.json").read_text())
+    assert (entry["final_steps"], entry["final_steps_alone"]) == (3, 1)
+    with pytest.raises(DamagedDataset):
+        open_with(folders[layout], entry | {"final_steps": number})
+    if number != 2:
+        with pytest.raises(DamagedDataset):
+            open_with(folders[layout], entry | {"final_steps_alone": number})

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tensordict import TensorDictBase, is_non_tensor
 
@@ -115,6 +116,8 @@ def _reads(storage: DatasetStorage, generator: torch.Generator) -> list[Callable
         lambda: sample(traj_key="episode"),
         lambda: sample(end_key=("next", "done")),
         lambda: storage.offsets,
+        lambda: [storage.dataset.final[key] for key in storage.dataset.final.keys],
+        lambda: (storage.dataset.final.steps, storage.dataset.final.episodes),
     ]
 
 
@@ -128,6 +131,8 @@ def _add(digest: Any, found: Any) -> None:
         for name in sorted(found.keys()):
             digest.update(name.encode())
             _add(digest, found.get(name))
+    elif isinstance(found, np.ndarray):
+        digest.update(repr(found.tolist()).encode())
     elif isinstance(found, tuple | list):
         for item in found:
             _add(digest, item)
