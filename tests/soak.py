@@ -29,6 +29,7 @@ from tensordict import TensorDict
 import datasets_cli
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import RldsError
+from datasets_cli.project import Pipeline
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
 from tests.support.d4rl_files import save, steps
@@ -71,7 +72,7 @@ FAULTS: tuple[Callable[[random.Random], Fault], ...] = (
 )
 
 
-DERIVED = "doubled"
+DERIVED, SELECTED = "doubled", "selected"
 
 
 def double(rows: TensorDict) -> TensorDict:
@@ -89,13 +90,18 @@ class Job:
 
     @property
     def result(self) -> str:
-        return f"derived/{DERIVED}" if self.kind == "preprocess" else self.id
+        names = {"preprocess": f"derived/{DERIVED}", "select": f"derived/{SELECTED}"}
+        return names.get(self.kind, self.id)
 
     def run(self, config: Config) -> None:
         if self.kind == "download":
             datasets_cli.download(self.id, num_workers=0, config=config)
         elif self.kind == "convert":
             datasets_cli.convert(self.id, self.layout, config=config)
+        elif self.kind == "select":  # keeps final steps
+            datasets_cli.preprocess(
+                self.id, Pipeline(), SELECTED, where="number >= 1", chunksize=500, config=config
+            )
         else:
             datasets_cli.preprocess(self.id, double, DERIVED, chunksize=500, config=config)
 
@@ -182,7 +188,7 @@ class Soak:
             datasets_cli.delete(id, config=self.config)
 
     def _later_jobs(self, id: str) -> tuple[Job, ...]:
-        return Job("convert", id, "compact"), Job("preprocess", id)
+        return Job("convert", id, "compact"), Job("preprocess", id), Job("select", id)
 
     def learn(self, job: Job) -> None:
         """Do a job undisturbed, and remember its files and its time."""

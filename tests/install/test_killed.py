@@ -211,6 +211,7 @@ def undisturbed(
             ID, Config(root=folder / "root"), InstallOptions(source=str(folder))
         ).path
         made[version] = dict(read_manifest(dataset).files)
+        assert "final/observation.memmap" in made[version]
     return made
 
 
@@ -474,25 +475,28 @@ def test_lock_of_a_killed_process_is_free(machine: Machine) -> None:
     assert machine.installed() == [ID]
 
 
-IRIS = "demo/iris"
+DOOR = "demo/door-human"
+"""It has a final step, which is in files of its own."""
 
 
 @pytest.mark.parametrize("stride", [17, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("call", "is_there"),
     [
-        ("download demo/iris -q", False),
-        ("download demo/iris --force -q", True),
-        ("convert demo/iris --layout compact -q", True),
-        ("delete demo/iris --yes", True),
+        ("download {id} -q", False),
+        ("download {id} --force -q", True),
+        ("convert {id} --layout compact -q", True),
+        ("delete {id} --yes", True),
+        ("preprocess {id} --where 'number >= 0' --name copy -q", True),
     ],
 )
 def test_killed_at_any_change_of_the_disk_the_same_command_goes_on(
     call: str, is_there: bool, stride: int, config: Config, tmp_path: Path
 ) -> None:
     if is_there:
-        install_dataset(IRIS, config)
+        install_dataset(DOOR, config)
     (config.root / "tmp").mkdir(parents=True, exist_ok=True)
+    call = call.format(id=DOOR)
     for step in range(0, 1000, stride):
         root = tmp_path / "copy"
         shutil.copytree(config.root, root)
@@ -502,7 +506,9 @@ def test_killed_at_any_change_of_the_disk_the_same_command_goes_on(
         assert main(["verify", *at_root]) == 0  # what is listed is whole
         code = main([*shlex.split(call), *at_root])
         assert code == 0 or (call.startswith("delete") and code == 3), step  # it was deleted
-        assert main(["download", IRIS, "-q", *at_root]) == 0 and main(["verify", *at_root]) == 0
+        assert main(["download", DOOR, "-q", *at_root]) == 0 and main(["verify", *at_root]) == 0
         assert not list((root / "tmp").iterdir()), step
+        for id in CacheRoot(root).installed():
+            assert read_manifest(CacheRoot(root).dataset(id)).final_steps == 1
         shutil.rmtree(root)
     assert step > 0
