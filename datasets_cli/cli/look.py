@@ -75,9 +75,9 @@ def _differences(found: DatasetDifference) -> Iterator[str]:
         yield f"Only the first {rows} of both {'is' if rows == 'transition' else 'are'} compared."
     if found.trajectory is not None:
         yield f"Trajectory {found.trajectory:,} is the first that differs."
-    if found.final_step is not None:
-        name = ".".join(found.final_key or ())
-        yield f"Final step {found.final_step:,} is the first that differs, in {name}."
+    if found.final_difference is not None:
+        step, key = found.final_difference
+        yield f"Final step {step:,} is the first that differs, in {'.'.join(key)}."
     num_equal = sum(not each.num_different for each in found.columns)
     yield f"{num_equal} of {counted(len(found.columns), 'column')} of both are equal bit for bit."
 

@@ -136,7 +136,7 @@ def derived_columns(
     made = condition_of(root.dataset(new_id), new_id).manifest
     changes = [] if made is None else run.origin.differences(made)
     counts = run.num_rows, run.num_trajectories
-    notes = (*run.notes, *run.final.notes)
+    notes = (*run.notes, *run.final_notes)
     return DerivedColumns(
         new_id, columns, *counts, run.layout, size, changes=tuple(changes), notes=notes
     )

@@ -37,7 +37,7 @@ from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.origin import existing_result, refuse_used
 from datasets_cli.preprocessing.pipeline import Mapped
 from datasets_cli.preprocessing.result import read_mark
-from datasets_cli.preprocessing.run import FinalSelection, PreprocessRun, RunFolder
+from datasets_cli.preprocessing.run import PreprocessRun, RunFolder
 from datasets_cli.preprocessing.task import PreprocessTask, write_in_worker, write_rows
 from datasets_cli.schema.columns import (
     DONE,
@@ -96,7 +96,7 @@ def write_derived(
         if made := existing_result(dest, run.origin, trash is not None):
             return made, False
         new_id = id or f"derived/{dest.name}"
-        for note in (*run.notes, *run.final.notes):
+        for note in (*run.notes, *run.final_notes):
             progress(Note(f"{new_id}: {note}."))
         try:
             _fill(run, folder, workers, new_id, progress)
@@ -329,29 +329,30 @@ def _complete(
     else:
         written = _packed(run, folder, rows, leaves)
     names = _join_text(data, columns.texts, folder, rows.places)
-    names += _copy_final(run.dataset, run.final, data)
+    names += _copy_final(run.dataset, *run.final, data)
     files = dict(sorted({**written.files, **describe_files(data, names)}.items()))
     return replace(
         written,
         files=files,
         texts=columns.texts,
-        final_steps=len(run.final.episodes),
-        final_steps_alone=int((run.final.episodes < 0).sum()),
+        final_steps=len(run.final[0]),
+        final_steps_alone=int((run.final[1] < 0).sum()),
     )
 
 
-def _copy_final(dataset: Dataset, selection: FinalSelection, data: Path) -> list[str]:
+def _copy_final(
+    dataset: Dataset, places: np.ndarray, episodes: np.ndarray, steps: np.ndarray, data: Path
+) -> list[str]:
     """Write the final steps that are kept; return the names of their files."""
     shutil.rmtree(data / FINAL_FOLDER, ignore_errors=True)  # of a run that was killed here
-    if not len(selection.places):
+    if not len(places):
         return []
     size = rows_per_block(dataset.row_bytes)
     with closing(FinalWriter("ted", data / FINAL_FOLDER, dataset.id)) as writer:
-        for start in range(0, len(selection.places), size):
+        for start in range(0, len(places), size):
             part = slice(start, start + size)
-            rows = {key: dataset.final[key][selection.places[part]] for key in dataset.final.keys}
-            rows |= {EPISODE: selection.episodes[part], RECORDED_STEP: selection.steps[part]}
-            writer.write(rows)
+            rows = {key: dataset.final[key][places[part]] for key in dataset.final.keys}
+            writer.write(rows | {EPISODE: episodes[part], RECORDED_STEP: steps[part]})
         return [f"{FINAL_FOLDER}/{name}" for name in writer.complete()]
 
 
@@ -360,7 +361,7 @@ def _manifest(run: PreprocessRun, rows: RemainingRows, written: Written, id: str
     # They describe the parent's rows and fields, which a function may have changed.
     of_rows = ("notes", "known_traps")
     metadata = {name: known for name, known in parent.metadata.items() if name not in of_rows}
-    metadata |= {"notes": run.final.notes} if run.final.notes else {}
+    metadata |= {"notes": notes} if (notes := run.final_notes) else {}
     return Manifest(
         id=id,
         **vars(written),

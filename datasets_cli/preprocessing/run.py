@@ -15,7 +15,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -54,31 +54,8 @@ COMPARED_ROWS = 16_384
 PER_TRAJECTORY, PER_CHUNK = '"trajectory"', '"chunk"'
 
 
-@dataclass(frozen=True)
-class FinalSelection:
-    """The final steps of a dataset that a run keeps, with their new numbers.
-
-    Args:
-        places: their places among the final steps of the dataset, int64 `[n]`.
-        episodes: the trajectory of each one in the result, int64 `[n]`.
-        steps: the number of each one among the recorded steps of the result, int64 `[n]`.
-        num_dropped: the number of other final steps of the trajectories that are read.
-        why: why they are dropped.
-    """
-
-    places: np.ndarray
-    episodes: np.ndarray
-    steps: np.ndarray
-    num_dropped: int = 0
-    why: str = ""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """A note with the number of dropped final steps; empty without any."""
-        if not self.num_dropped:
-            return ()
-        verb = "is" if self.num_dropped == 1 else "are"
-        return (f"{counted(self.num_dropped, 'final step')} {verb} dropped: {self.why}",)
+FinalPlaces = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Final steps, by their place in a dataset; their new trajectories and numbers; int64 ``[n]``."""
 
 
 class PreprocessRun:
@@ -116,29 +93,34 @@ class PreprocessRun:
         return len(self.offsets) - 1
 
     @cached_property
-    def final(self) -> FinalSelection:
-        """The final steps that the result keeps: those of trajectories that a call only selects."""
-        dataset, offsets = self.dataset, self.dataset.whole.offsets.numpy()
-        places = dataset.final_places
-        if self._mapped != Pipeline():
-            none = np.arange(0)
-            why = "a function or transforms get only transitions"
-            return FinalSelection(none, none, none, len(places), why)
-        final = dataset.final
-        if dataset.selection is None and self.num_rows == len(dataset):
-            return FinalSelection(places, final.episodes, final.steps)
-        selection = dataset.selection or whole_dataset(dataset.content, offsets)
+    def final(self) -> FinalPlaces:
+        """The final steps that the result keeps: those of trajectories that are only selected."""
+        dataset, final = self.dataset, self.dataset.final
+        is_selection, places = self._mapped == Pipeline(), dataset.final_places
+        if is_selection and dataset.selection is None and self.num_rows == len(dataset):
+            return places, final.episodes, final.steps
+        if not is_selection or not len(places):
+            return places[:0], places[:0], places[:0]
+        offsets = dataset.whole.offsets.numpy()
+        numbers = (dataset.selection or whole_dataset("", offsets)).numbers[: self.num_trajectories]
         # A trajectory that is cut has no final step: its last row is another one.
-        lengths = offsets[1:] - offsets[:-1]
-        is_whole = np.diff(self.offsets) == lengths[selection.numbers[: self.num_trajectories]]
-        by_episode = np.full(len(lengths), -1)
+        is_whole = np.diff(self.offsets) == np.diff(offsets)[numbers]
+        by_trajectory = np.full(len(offsets) - 1, -1)
         own = places[final.episodes[places] >= 0]
-        by_episode[final.episodes[own]] = own
-        kept = by_episode[selection.numbers[: self.num_trajectories]]
-        episodes = np.flatnonzero(is_whole & (kept >= 0))
-        steps = self.offsets[1:][episodes] + np.arange(len(episodes))
-        lost = int((~is_whole & (kept >= 0)).sum())
-        return FinalSelection(kept[episodes], episodes, steps, lost, "its trajectory is cut")
+        by_trajectory[final.episodes[own]] = own
+        kept = np.flatnonzero(is_whole & (by_trajectory[numbers] >= 0))
+        steps = self.offsets[1:][kept] + np.arange(len(kept))
+        return by_trajectory[numbers[kept]], kept, steps
+
+    @property
+    def final_notes(self) -> list[str]:
+        """A note with the number of final steps that are dropped; empty without any."""
+        count = len(self.dataset.final_places) - len(self.final[0])
+        if count <= 0:  # a view may have a trajectory twice
+            return []
+        why = "a function or transforms get only transitions"
+        why = "a trajectory is cut, or left out" if self._mapped == Pipeline() else why
+        return [f"{counted(count, 'final step')} {'is' if count == 1 else 'are'} dropped: {why}"]
 
     @cached_property
     def function(self) -> RowFunction:

@@ -64,13 +64,13 @@ class DatasetDifference(JsonForm):
         only_rows: the rows that the other dataset lacks, as runs, if one dataset repairs the other;
             then rows of the same step are compared, without ``episode``. Otherwise None.
         final_steps: their numbers of final steps.
-        final_step: the place of the first final step that differs, in the first dataset, or None.
-        final_key: its first column that differs.
+        final_difference: the place of the first final step that differs, in the first dataset, and
+            the key of its first column that does; or None.
     """
 
     JSON = (
         "equal ids contents layouts num_transitions num_trajectories only num_shared num_compared "
-        "trajectory only_rows? final_steps final_step final_key? columns"
+        "trajectory only_rows? final_steps final_difference columns"
     )
 
     ids: tuple[str, str]
@@ -85,8 +85,7 @@ class DatasetDifference(JsonForm):
     trajectory: int | None = None
     only_rows: tuple[Runs, Runs] | None = None
     final_steps: tuple[int, int] = (0, 0)
-    final_step: int | None = None
-    final_key: Key | None = None
+    final_difference: tuple[int, Key] | None = None
 
     @property
     def changed_rows(self) -> list[str]:
@@ -108,5 +107,5 @@ class DatasetDifference(JsonForm):
         is_one_schema = not any(self.only) and len({*self.num_transitions}) == 1
         is_one_schema &= len({*self.final_steps}) == 1
         is_one_value = not any(each.num_different for each in self.columns)
-        is_one_value &= self.final_step is None
+        is_one_value &= self.final_difference is None
         return is_one_schema and is_one_value and self.trajectory is None

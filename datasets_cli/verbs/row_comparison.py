@@ -93,7 +93,6 @@ def compare_rows(
                 trajectories, starts = runs_within(offsets, stop - len(numbers), stop)
                 is_other[trajectories] |= np.logical_or.reduceat(is_different, starts)
         progress(Rows(first.id, stop, num_rows))
-    step, key_of_step = _final_difference(first, second, [*columns], shared)
     for key in changed if shared else ():
         columns[key] = replace(columns[key], rows=runs_of_rows(np.concatenate(changed[key])))
     return replace(
@@ -104,14 +103,13 @@ def compare_rows(
         num_compared=num_rows,
         # Offset k + 1 is the end of trajectory k; the first one is 0 in both.
         trajectory=int(is_moved.argmax()) - 1 if is_moved.any() else None,
-        final_step=step,
-        final_key=key_of_step,
+        final_difference=_final_difference(first, second, [*columns], shared),
     )
 
 
 def _final_difference(
     first: DatasetArrays, second: DatasetArrays, keys: list[Key], shared: SharedSteps | None
-) -> tuple[int, Key] | tuple[None, None]:
+) -> tuple[int, Key] | None:
     """Return the place of the first final step that differs, and its first column that does."""
     one = other = np.arange(min(len(first.final), len(second.final)))
     if shared is not None:  # of the same steps; other ends are other numbers of trajectories
@@ -128,7 +126,7 @@ def _final_difference(
                 found.setdefault(int(ours[different.argmax()]), key)
         if found:
             return min(found.items())
-    return None, None
+    return None
 
 
 def _blocks(

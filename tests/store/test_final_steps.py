@@ -211,7 +211,7 @@ def test_a_final_step_that_differs_is_found(
     datasets_cli.create_dataset("mine/other", others, lengths=LENGTHS, layout="compact")
     found = datasets_cli.compare_datasets("mine/final", "mine/other")
     assert (found.equal, found.final_steps) == (False, (3, 3))
-    assert (found.final_step, found.final_key) == (1, tuple(key.split(".")))
+    assert found.final_difference == (1, tuple(key.split(".")))
     assert not any(each.num_different for each in found.columns)
     assert main(["diff", "mine/final", "mine/other"]) == 10
     assert f"Final step 1 is the first that differs, in {key}." in capsys.readouterr().out
@@ -224,7 +224,7 @@ def test_datasets_with_other_numbers_of_final_steps_differ(config: Config) -> No
     longer = {name: values[:4] for name, values in columns.items()}
     datasets_cli.create_dataset("mine/b", longer, lengths=[3, 1])
     found = datasets_cli.compare_datasets("mine/a", "mine/b")
-    assert (found.equal, found.final_steps, found.final_step) == (False, (1, 2), None)
+    assert (found.equal, found.final_steps, found.final_difference) == (False, (1, 2), None)
 
 
 @pytest.mark.parametrize("layout", ["ted", "compact"])
