@@ -30,7 +30,7 @@ OTHERS = ("cd ", "make ", "pip install ", "python -m venv ", "ray start ", "sour
 TEXTS = {
     "docs/architecture.md": 1,  # a drawing; its folders are looked for below
     "docs/command-line.md": 1,  # lines of a download: test_progress.py
-    "docs/format.md": 7,  # trees and drawings; their files are looked for below
+    "docs/format.md": 8,  # trees and drawings; their files are looked for below
     "docs/look.md": 1,  # a plot as wide as a terminal: test_docs.py
     "docs/page.md": 1,  # a program that waits: ui/test_export.py
 }
