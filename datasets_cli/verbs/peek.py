@@ -17,7 +17,7 @@ from datasets_cli.install.find import open_installed
 from datasets_cli.preprocessing.columns import KnownColumns
 from datasets_cli.preprocessing.pipeline import texts_of
 from datasets_cli.schema.columns import Key, final_columns, show_key
-from datasets_cli.schema.texts import TEXT
+from datasets_cli.schema.texts import TEXT, AnyColumn
 from datasets_cli.store.layouts.records import is_frame
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def _final_places(call: PeekCall, dataset: DatasetArrays) -> range:
             f"{of} has no final steps: each of its recorded steps is a transition.",
             argument="final",
             id=dataset.id,
-            advice=f"Leave out {argument('final', 'True')} to see its rows.",
+            advice=f"Leave out {argument('final')} to see its rows.",
         )
     check_below("start", call.start, len(places), "final step", of)
     return places[call.start : call.start + call.n]
@@ -221,7 +221,8 @@ def _columns(
 
     manifest = dataset.manifest
     numbers = final_columns(manifest.columns) if final else manifest.columns
-    about = {column.key: column for column in (*numbers, *manifest.texts)}
+    columns: tuple[AnyColumn, ...] = (*numbers, *manifest.texts)
+    about = {column.key: column for column in columns}
     row_bytes = sum(each.row_bytes for each in numbers if each.key in keys)
     check_memory(len(rows) * row_bytes, dataset.id)
     if final:

@@ -113,13 +113,13 @@ def _final_difference(
     """Return the place of the first final step that differs, and its first column that does."""
     one = other = np.arange(min(len(first.final), len(second.final)))
     if shared is not None:  # of the same steps; other ends are other numbers of trajectories
-        _, one, other = np.intersect1d(*shared.final, return_indices=True)
+        _, one, other = np.intersect1d(shared.final[0], shared.final[1], return_indices=True)
     else:
         keys = [EPISODE, RECORDED_STEP, *keys]
     size = rows_per_block(CACHED_PARTS * max(first.row_bytes, second.row_bytes))
     for start in range(0, len(one), size):
         ours, theirs = one[start : start + size], other[start : start + size]
-        found = {}
+        found: dict[int, Key] = {}
         for key in filter(first.final.keys.__contains__, keys):
             different = _differing(first.final[key][ours], second.final[key][theirs])
             if different is not None:
