@@ -48,6 +48,7 @@ def steps() -> dict[Any, np.ndarray]:
 
 def compare(id: str) -> Manifest:
     """Compare every value of the reader with the package; return the manifest."""
+    datasets_cli.verify(id, deep=True)
     folder = Path(str(datasets_cli.dataset_path(id)))
     reader, dataset = FormatReader(folder), open_arrays(folder)
     keys = frozenset(column.key for column in dataset.manifest.all_columns)
