@@ -46,7 +46,6 @@ from datasets_cli.sources.disk import allocate, check_free_space, disk_errors
 from datasets_cli.store.cache_root import runs_to
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.layouts.frames import SAMPLED_FRAMES
-from datasets_cli.store.selection import whole_dataset
 
 PLAN = "plan.json"
 COMPARED_ROWS = 16_384
@@ -96,27 +95,21 @@ class PreprocessRun:
     def final(self) -> FinalPlaces:
         """The final steps that the result keeps: those of trajectories that are only selected."""
         dataset, final = self.dataset, self.dataset.final
-        is_selection, places = self._mapped == Pipeline(), dataset.final_places
-        if is_selection and dataset.selection is None and self.num_rows == len(dataset):
-            return places, final.episodes, final.steps
-        if not is_selection or not len(places):
-            return places[:0], places[:0], places[:0]
-        offsets = dataset.whole.offsets.numpy()
-        numbers = (dataset.selection or whole_dataset("", offsets)).numbers[: self.num_trajectories]
-        # A trajectory that is cut has no final step: its last row is another one.
-        is_whole = np.diff(self.offsets) == np.diff(offsets)[numbers]
-        by_trajectory = np.full(len(offsets) - 1, -1)
-        own = places[final.episodes[places] >= 0]
-        by_trajectory[final.episodes[own]] = own
-        kept = np.flatnonzero(is_whole & (by_trajectory[numbers] >= 0))
-        steps = self.offsets[1:][kept] + np.arange(len(kept))
-        return by_trajectory[numbers[kept]], kept, steps
+        if self._mapped != Pipeline():
+            none = np.zeros(0, np.int64)
+            return none, none, none
+        if dataset.selection is None and self.num_rows == len(dataset):
+            return np.arange(len(final)), final.episodes, final.steps
+        numbers, places = dataset.final_places()
+        ends = dataset.offsets.numpy()[numbers + 1]
+        is_read = ends <= self.num_rows
+        numbers, ends = numbers[is_read], ends[is_read]
+        return places[is_read], numbers, ends + np.arange(len(ends))
 
     @property
     def final_notes(self) -> list[str]:
         """A note with the number of final steps that are dropped; empty without any."""
-        count = len(self.dataset.final_places) - len(self.final[0])
-        if count <= 0:  # a view may have a trajectory twice
+        if not (count := self.dataset.num_final - len(self.final[0])):
             return []
         why = "a function or transforms get only transitions"
         why = "a trajectory is cut, or left out" if self._mapped == Pipeline() else why

@@ -243,11 +243,9 @@ class ArraySource:
         return numbers, places[numbers]
 
     @property
-    def final_places(self) -> np.ndarray:
-        """The final steps of the trajectories, int64 ``[n]``, by their place in ``final``."""
-        if self.selection is None or not len(self.final):
-            return np.arange(len(self.final))
-        return np.flatnonzero(np.isin(self.final.episodes, self.selection.numbers))
+    def num_final(self) -> int:
+        """The number of final steps; of a view, only those of its trajectories."""
+        return len(self.final if self.selection is None else self.final_places()[0])
 
     @property
     def row_bytes(self) -> int:

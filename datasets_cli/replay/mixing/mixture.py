@@ -473,7 +473,7 @@ def _steps(rows: MixtureStorage) -> Iterator[StepColumns]:
 def _notes_on_final(rows: MixtureStorage) -> list[str]:
     """Return a note with the number of final steps, which are not joined; empty without any."""
     datasets = filter(None, map(dataset_of_rows, rows.storages))
-    count = sum(len(dataset.final_places) for dataset in datasets)
+    count = sum(dataset.num_final for dataset in datasets)
     verb = "is" if count == 1 else "are"
     return [f"{counted(count, 'final step')} {verb} dropped: only transitions are joined"][:count]
 
