@@ -324,12 +324,12 @@ def _complete(
     """Write the files that depend on all rows; return the description of all files."""
     columns = run.columns
     _end_cut_trajectories(leaves, columns.leaves, rows.early_ends)
+    names = _copy_final(run.dataset, *run.final, data)  # the statistics count them
     if columns.layout == "ted":
         written = complete_leaves(data, columns.leaves, rows.offsets, {})
     else:
         written = _packed(run, folder, rows, leaves)
-    names = _join_text(data, columns.texts, folder, rows.places)
-    names += _copy_final(run.dataset, *run.final, data)
+    names += _join_text(data, columns.texts, folder, rows.places)
     files = dict(sorted({**written.files, **describe_files(data, names)}.items()))
     return replace(
         written,

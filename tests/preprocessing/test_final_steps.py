@@ -72,6 +72,8 @@ def test_a_selection_keeps_those_of_its_trajectories_with_new_numbers(made: dict
     assert dataset.final.episodes.tolist() == [0, 1]
     assert dataset.final.steps.tolist() == [3, 5]
     assert copy.notes == () and len(dataset) == 6
+    lengths = dataset.manifest.statistics["length"]  # of recorded steps
+    assert [lengths[name] for name in ("min", "max", "mean")] == [2, 4, 8 / 3]
 
 
 def test_a_trajectory_that_is_cut_loses_its_own(made: dict[str, Any]) -> None:
