@@ -448,7 +448,7 @@ class Mixture(TensorDictReplayBuffer):
                 options,
                 progress,
                 lambda: {"filename": f"rows of {names}"},
-                _notes_on_final(rows),
+                notes=_notes_on_final(rows),
             )
 
 
