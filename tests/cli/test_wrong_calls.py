@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import importlib
+import io
 import itertools
 import json
 import os
@@ -17,18 +20,185 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
 import datasets_cli
 from datasets_cli import errors
 from datasets_cli.cli.main import main
+from datasets_cli.core.progress import silent
 from datasets_cli.errors import UsageError
-from tests.support import wrong_data as data
+from datasets_cli.store.sealed_json import seal
 from tests.support.origin import Fault, Origin
+from tests.support.paths import DEMO_DATA, TEST_DATA
 from tests.support.refusals import check_refused, refused
 
 Capture = pytest.CaptureFixture[str]
+
+
+Spoil = Callable[[Path], None]
+
+DOOR = "sources/door/door-v0_demos_clipped.hdf5"
+UNPLUGGED = "sources/unplugged/run_1-00000-of-00050"
+
+
+def make_places(place: Path) -> None:
+    """Fill a folder: ``root``, ``sources/<family>``, ``file``, a link to nowhere, and a module."""
+    sources = place / "sources"
+    shutil.copytree(DEMO_DATA / "d4rl" / "hand_dapg", sources / "door")
+    shutil.copytree(DEMO_DATA / "minari/D4RL/door/human-v2/data", sources / "minari")
+    shutil.copytree(DEMO_DATA / "atari_dqn/Pong/5/replay_logs", sources / "pong")
+    (sources / "iris").mkdir()
+    for name, path in {
+        "description.json": "api/v1/json/data/61",
+        "features.json": "api/v1/json/data/features/61",
+        "dataset.arff": "data/v1/download/61/iris.arff",
+    }.items():
+        shutil.copy(DEMO_DATA / "openml" / path, sources / "iris" / name)
+    (sources / "unplugged").mkdir()
+    record = TEST_DATA / "rl_unplugged" / "asterix_run_1-00000-of-00001"
+    shutil.copy(record, place / UNPLUGGED)
+    for number in range(1, 50):
+        (sources / "unplugged" / f"run_1-{number:05d}-of-00050").symlink_to(record)
+    (sources / "empty").mkdir()
+    (place / "file").touch()
+    (place / "nowhere").symlink_to(place / "missing" / "folder")
+    (place / "wrong_functions.py").write_text(MODULE)
+    for id in ("demo/door-human", "demo/iris", "demo/pong"):
+        datasets_cli.download(id, root=place / "root", progress=silent)
+    datasets_cli.download(
+        "minari/my/door-v0", source=sources / "minari", root=place / "root", progress=silent
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(place)
+        function = importlib.import_module("wrong_functions").same
+        datasets_cli.preprocess("demo/iris", function, "same", root=place / "root", progress=silent)
+
+
+MODULE = """
+import sys
+def same(batch): return batch
+def broken(batch): raise KeyError("reward")
+def nothing(batch): return None
+def shorter(batch): return batch[1:].exclude("_row")
+def leaving(batch): sys.exit(3)
+number = 3
+"""
+
+
+# Files of sources and of installed datasets
+
+
+def empty(name: str) -> Spoil:
+    return lambda place: (place / name).write_bytes(b"") and None
+
+
+def short(name: str, share: float = 0.5) -> Spoil:
+    return lambda place: os.truncate(place / name, int((place / name).stat().st_size * share))
+
+
+def flipped(name: str, position: int = -40) -> Spoil:
+    def spoil(place: Path) -> None:
+        data = bytearray((place / name).read_bytes())
+        data[position] ^= 0xFF
+        (place / name).write_bytes(data)
+
+    return spoil
+
+
+def text(name: str, content: str = "<!DOCTYPE html><title>Quota exceeded</title>") -> Spoil:
+    return lambda place: (place / name).write_text(content) and None
+
+
+def gone(name: str) -> Spoil:
+    return lambda place: (place / name).unlink()
+
+
+def moved(folder: str, name: str) -> Spoil:
+    """A folder of the cache root under another name: a foreign one, or that of another id."""
+    return lambda place: shutil.move(place / folder, (place / folder).parent / name) and None
+
+
+def copied(source: str, name: str) -> Spoil:
+    return lambda place: shutil.copy(place / source, place / name) and None
+
+
+def linked(name: str) -> Spoil:
+    def spoil(place: Path) -> None:
+        (place / name).rename(place / "elsewhere")
+        (place / name).symlink_to(place / "elsewhere")
+
+    return spoil
+
+
+def instead(name: str, make: Callable[[Path], object]) -> Spoil:
+    def spoil(place: Path) -> None:
+        (place / name).unlink()
+        make(place / name)
+
+    return spoil
+
+
+def piped(name: str) -> Spoil:
+    return instead(name, os.mkfifo)
+
+
+def a_folder(name: str) -> Spoil:
+    return instead(name, Path.mkdir)
+
+
+# JSON
+
+
+def edited(name: str, **entries: Any) -> Spoil:
+    """A JSON document with other entries; None leaves one out."""
+
+    def spoil(place: Path) -> None:
+        document = json.loads((place / name).read_bytes()) | entries
+        kept = {key: value for key, value in document.items() if value is not None}
+        (place / name).write_text(json.dumps(kept))
+
+    return spoil
+
+
+def manifest(id: str, **entries: Any) -> Spoil:
+    """A manifest with other entries and a digest that fits."""
+
+    def spoil(place: Path) -> None:
+        path = place / "root" / "datasets" / id / "manifest.json"
+        path.write_bytes(seal(json.loads(path.read_bytes()) | entries))
+
+    return spoil
+
+
+# HDF5
+
+
+def without(*names: str) -> Spoil:
+    def spoil(place: Path) -> None:
+        with h5py.File(place / DOOR, "a") as file:
+            for name in names:
+                del file[name]
+
+    return spoil
+
+
+# Frames of Atari
+
+
+def checkpoint(kind: str, number: int) -> str:
+    return f"sources/pong/$store$_{kind}_ckpt.{number}.gz"
+
+
+def array(name: str, values: np.ndarray) -> Spoil:
+
+    def spoil(place: Path) -> None:
+        buffer = io.BytesIO()
+        np.save(buffer, values)
+        (place / name).write_bytes(gzip.compress(buffer.getvalue()))
+
+    return spoil
 
 
 @dataclass(frozen=True)
@@ -41,7 +211,7 @@ class Wrong:
     call: str
     code: int
     words: str
-    spoil: data.Spoil | None = None
+    spoil: Spoil | None = None
 
     def __str__(self) -> str:
         spoiled = self.spoil.__qualname__.partition(".")[0] if self.spoil else ""
@@ -51,13 +221,13 @@ class Wrong:
 TO_COPY = re.compile(r"((Example|Not found): |(: |, then )(rlds|pip) )(?!.*\. )")
 AN_ID = "Expected family/name"
 SOURCE = "Pass the folder with the publisher's files under their original names"
-IRIS, PONG, DOOR = "root/datasets/demo/iris", "root/datasets/demo/pong", data.DOOR
+IRIS, PONG = "root/datasets/demo/iris", "root/datasets/demo/pong"
 MINARI, SAME = "root/datasets/minari/my/door-v0", "root/datasets/derived/same"
 META, EPISODES = "sources/minari/metadata.json", "sources/minari/main_data.hdf5"
 PAGE, FEATURES, ARFF = (
     f"sources/iris/{name}" for name in ("description.json", "features.json", "dataset.arff")
 )
-FRAMES, ENDS = data.checkpoint("observation", 1), data.checkpoint("terminal", 1)
+FRAMES, ENDS = checkpoint("observation", 1), checkpoint("terminal", 1)
 
 GET_DOOR = "download d4rl/door-human-v0 --no-verify --source sources/door"
 GET_MINARI = "download minari/my/new-v0 --source sources/minari"
@@ -193,9 +363,9 @@ ROOTS = [
         "choose another cache root with --root or RLDS_HOME",
     ),
     Wrong("path demo/iris --root sources", 3, "Run: rlds download demo/iris"),
-    Wrong("info foreign/x", 3, "See: rlds list", data.moved(IRIS, "x")),
-    Wrong("verify demo/pang --json", 4, "rlds repair demo/pang", data.moved(PONG, "pang")),
-    Wrong("delete iris --yes", 3, "rlds download", data.gone(f"{IRIS}/manifest.json")),
+    Wrong("info foreign/x", 3, "See: rlds list", moved(IRIS, "x")),
+    Wrong("verify demo/pang --json", 4, "rlds repair demo/pang", moved(PONG, "pang")),
+    Wrong("delete iris --yes", 3, "rlds download", gone(f"{IRIS}/manifest.json")),
 ]
 SOURCES = [
     Wrong("download d4rl/pen-human-v0 --source missing", 2, SOURCE),
@@ -218,75 +388,75 @@ FILES = [
     *(
         Wrong(GET_DOOR, code, words, spoil)
         for spoil, code, words in (
-            (data.empty(DOOR), 4, "--mirror or --source"),
-            (data.text(DOOR), 4, "found a web page. Try another --mirror or --source"),
-            (data.gone(DOOR), 2, SOURCE),
-            (data.copied(EPISODES, DOOR), 4, "Check the files at --source"),
-            (data.without("actions", "rewards"), 4, "Check the files at --source"),
+            (empty(DOOR), 4, "--mirror or --source"),
+            (text(DOOR), 4, "found a web page. Try another --mirror or --source"),
+            (gone(DOOR), 2, SOURCE),
+            (copied(EPISODES, DOOR), 4, "Check the files at --source"),
+            (without("actions", "rewards"), 4, "Check the files at --source"),
         )
     ),
     *(
         Wrong(GET_MINARI, code, words, spoil)
         for spoil, code, words in (
-            (data.text(META, "{"), 4, "metadata.json is not JSON"),
-            (data.edited(META, data_format="arrow"), 2, SOURCE),
+            (text(META, "{"), 4, "metadata.json is not JSON"),
+            (edited(META, data_format="arrow"), 2, SOURCE),
         )
     ),
     *(
         Wrong(GET_IRIS, code, words, spoil)
         for spoil, code, words in (
-            (data.text(PAGE), 4, "description.json is not JSON"),
-            (data.text(FEATURES, "null"), 4, "Check --mirror or --source"),
-            (data.short(ARFF), 4, "--no-verify accepts the file anyway"),
+            (text(PAGE), 4, "description.json is not JSON"),
+            (text(FEATURES, "null"), 4, "Check --mirror or --source"),
+            (short(ARFF), 4, "--no-verify accepts the file anyway"),
         )
     ),
     *(
         Wrong(GET_PONG, 4, words, spoil)
         for spoil, words in (
-            (data.gone(FRAMES), "Complete it, or choose other checkpoints"),
-            (data.text(FRAMES), "--mirror or --source"),
-            (data.flipped(FRAMES), "Download it again"),
-            (data.array(ENDS, np.zeros(5, np.uint8)), "Check the files at --source"),
+            (gone(FRAMES), "Complete it, or choose other checkpoints"),
+            (text(FRAMES), "--mirror or --source"),
+            (flipped(FRAMES), "Download it again"),
+            (array(ENDS, np.zeros(5, np.uint8)), "Check the files at --source"),
         )
     ),
-    Wrong(GET_ASTERIX, 4, "Check the files at --source", data.flipped(data.UNPLUGGED, 5000)),
+    Wrong(GET_ASTERIX, 4, "Check the files at --source", flipped(UNPLUGGED, 5000)),
 ]
 AGAIN = "Run: rlds repair demo/iris"
 INSTALLED = [
     *(
         Wrong("verify demo/iris --json", 4, AGAIN, spoil(f"{IRIS}/action.memmap"))
-        for spoil in (data.short, data.flipped, data.piped)
+        for spoil in (short, flipped, piped)
     ),
     *(
         Wrong("download demo/iris", 4, AGAIN, spoil(f"{IRIS}/manifest.json"))
-        for spoil in (data.flipped, data.linked, data.a_folder)
+        for spoil in (flipped, linked, a_folder)
     ),
-    Wrong("download demo/iris", 4, AGAIN, data.gone(f"{IRIS}/action.memmap")),
-    Wrong("verify --json", 4, AGAIN, data.copied(f"{PONG}/manifest.json", f"{IRIS}/manifest.json")),
-    Wrong("verify --json", 4, AGAIN, data.copied(f"{MINARI}/meta.json", f"{IRIS}/meta.json")),
-    Wrong("verify --json", 4, AGAIN, data.manifest("demo/iris", layout="x")),
-    Wrong("verify --json", 4, "Upgrade: install", data.manifest("demo/iris", format_version=9)),
-    Wrong("repair --json", 9, "Upgrade: install", data.manifest("demo/iris", format_version=9)),
+    Wrong("download demo/iris", 4, AGAIN, gone(f"{IRIS}/action.memmap")),
+    Wrong("verify --json", 4, AGAIN, copied(f"{PONG}/manifest.json", f"{IRIS}/manifest.json")),
+    Wrong("verify --json", 4, AGAIN, copied(f"{MINARI}/meta.json", f"{IRIS}/meta.json")),
+    Wrong("verify --json", 4, AGAIN, manifest("demo/iris", layout="x")),
+    Wrong("verify --json", 4, "Upgrade: install", manifest("demo/iris", format_version=9)),
+    Wrong("repair --json", 9, "Upgrade: install", manifest("demo/iris", format_version=9)),
     Wrong(
         "repair derived/same --json",
         9,
         "rlds delete derived/same, then rlds preprocess demo/iris --name same --fn "
         "wrong_functions:same",
-        data.gone(f"{SAME}/done.memmap"),
+        gone(f"{SAME}/done.memmap"),
     ),
-    Wrong("convert demo/iris --layout compact", 4, AGAIN, data.flipped(f"{IRIS}/action.memmap")),
+    Wrong("convert demo/iris --layout compact", 4, AGAIN, flipped(f"{IRIS}/action.memmap")),
     Wrong(
         "convert demo/pong --layout ted",
         4,
         "Run: rlds repair demo/pong",
-        data.flipped(f"{PONG}/frames/observation.zst", 100),
+        flipped(f"{PONG}/frames/observation.zst", 100),
     ),
-    Wrong(f"preprocess demo/iris --name x {FUNCTION}", 4, AGAIN, data.gone(f"{IRIS}/done.memmap")),
+    Wrong(f"preprocess demo/iris --name x {FUNCTION}", 4, AGAIN, gone(f"{IRIS}/done.memmap")),
     Wrong(
         "verify derived/same --json",
         4,
         "Run: rlds repair derived/same",
-        data.short(f"{SAME}/observation.memmap"),
+        short(f"{SAME}/observation.memmap"),
     ),
 ]
 TABLES = {"words": WORDS, "ids": IDS, "functions": FUNCTIONS, "roots": ROOTS, "sources": SOURCES}
@@ -296,7 +466,7 @@ TABLES |= {"files": FILES, "installed": INSTALLED}
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("places")
-    data.make_places(place)
+    make_places(place)
     return place
 
 
