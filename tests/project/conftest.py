@@ -35,14 +35,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture
-def module(here: Path) -> str:
-    """The name of a module in it, which no other test imports."""
-    name = f"functions_of_test_{next(_numbers)}"
-    (here / f"{name}.py").write_text(SOURCE)
-    return name
-
-
 DEMOS = ["demo/door-human", "demo/iris"]
 
 
@@ -67,3 +59,11 @@ def installed(here: Path, config: Config, root_with_tables: Path) -> list[str]:
     """Two datasets with their tables, in their order."""
     shutil.copytree(root_with_tables, config.root)
     return DEMOS
+
+
+@pytest.fixture
+def module(here: Path, installed: list[str]) -> str:
+    """The name of a module, which no other test imports, beside two installed datasets."""
+    name = f"functions_of_test_{next(_numbers)}"
+    (here / f"{name}.py").write_text(SOURCE)
+    return name

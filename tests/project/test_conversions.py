@@ -164,9 +164,7 @@ def dest(config: Config) -> Path:
 
 
 @pytest.fixture
-def call(
-    installed: list[str], module: str, here: Path, dest: Path, monkeypatch: pytest.MonkeyPatch
-) -> list[str]:
+def call(module: str, here: Path, dest: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A call that failed in the middle."""
     monkeypatch.setattr(origin, "rows_per_block", lambda row_bytes: 50)
     (here / f"{module}.py").write_text(GATED)

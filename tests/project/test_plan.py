@@ -44,7 +44,7 @@ def prepare() -> int:
 
 
 def test_steps_are_done_once_and_then_one_line_says_that_all_is(
-    installed: list[str], module: str, here: Path, capsys: Capture
+    module: str, here: Path, capsys: Capture
 ) -> None:
     write_steps(here, step(module, "demo/*", "{name}-x"), step(module, "demo/iris", "y"))
     assert prepare() == 0
@@ -55,15 +55,13 @@ def test_steps_are_done_once_and_then_one_line_says_that_all_is(
     assert capsys.readouterr() == ("", "Nothing is due, 3 up to date.\n")
 
 
-def test_an_input_may_be_a_list_of_ids_and_globs(
-    installed: list[str], module: str, here: Path, capsys: Capture
-) -> None:
+def test_an_input_may_be_a_list_of_ids_and_globs(module: str, here: Path, capsys: Capture) -> None:
     write_steps(here, step(module, ["demo/iris", "*human", "demo/iris"], "{name}-x"))
     assert states(capsys) == {"iris-x": "due", "door-human-x": "due"}
 
 
 def test_a_dry_run_imports_nothing_and_writes_nothing(
-    installed: list[str], module: str, here: Path, config: Config
+    module: str, here: Path, config: Config
 ) -> None:
     (here / f"{module}.py").write_text(
         "import pathlib\npathlib.Path('imported').touch()\ndef first(batch):\n    return batch\n"
@@ -77,7 +75,7 @@ def test_a_dry_run_imports_nothing_and_writes_nothing(
 
 
 def test_a_step_is_outdated_where_function_arguments_or_data_changed(
-    installed: list[str], module: str, here: Path, capsys: Capture
+    module: str, here: Path, capsys: Capture
 ) -> None:
     write_steps(here, step(module, "demo/iris", "x"), step(module, "derived/x", "y"))
     assert prepare() == 0
@@ -95,7 +93,7 @@ def test_a_step_is_outdated_where_function_arguments_or_data_changed(
 
 
 def test_a_module_that_a_functions_file_imports_decides_too_and_is_named(
-    installed: list[str], module: str, here: Path, capsys: Capture
+    module: str, here: Path, capsys: Capture
 ) -> None:
     source, helper = here / f"{module}.py", here / f"helper_of_{module}.py"
     source.write_text(f"import {helper.stem}\n{source.read_text()}made = lambda batch: batch\n")
@@ -125,9 +123,7 @@ def test_a_module_that_a_functions_file_imports_decides_too_and_is_named(
     assert states(capsys) == {"x": "done", "y": "unknown"}
 
 
-def test_the_data_of_the_input_decides_too(
-    installed: list[str], module: str, here: Path, capsys: Capture
-) -> None:
+def test_the_data_of_the_input_decides_too(module: str, here: Path, capsys: Capture) -> None:
     call = ["preprocess", "demo/iris", "--fn", f"{module}:second", "--name", "x", "--workers", "0"]
     assert main(call) == 0
     write_steps(here, step(module, "derived/x", "y"))
@@ -141,7 +137,7 @@ def test_the_data_of_the_input_decides_too(
 
 
 def test_the_old_result_stays_until_the_new_one_is_committed(
-    installed: list[str], module: str, here: Path, config: Config
+    module: str, here: Path, config: Config
 ) -> None:
     write_steps(here, step(module, "demo/iris", "x"))
     assert prepare() == 0
@@ -158,7 +154,7 @@ def test_the_old_result_stays_until_the_new_one_is_committed(
 
 
 def test_a_rebuild_that_was_killed_between_two_renames_gives_the_old_result_back(
-    installed: list[str], module: str, here: Path, config: Config
+    module: str, here: Path, config: Config
 ) -> None:
     write_steps(here, step(module, "demo/iris", "x"))
     assert prepare() == 0
@@ -172,7 +168,7 @@ def test_a_rebuild_that_was_killed_between_two_renames_gives_the_old_result_back
 
 
 def test_steps_may_use_results_of_one_another_in_any_order(
-    installed: list[str], module: str, here: Path, capsys: Capture
+    module: str, here: Path, capsys: Capture
 ) -> None:
     write_steps(
         here,
@@ -194,18 +190,14 @@ def test_a_circle_is_a_usage_error(needs: dict[str, str]) -> None:
         in_order(needs)
 
 
-def test_globs_that_match_one_anothers_results_are_refused(
-    installed: list[str], module: str, here: Path
-) -> None:
+def test_globs_that_match_one_anothers_results_are_refused(module: str, here: Path) -> None:
     steps = (("demo/iris", "a"), ("derived/a*", "{name}b"), ("derived/*b", "a{name}"))
     write_steps(here, *(step(module, input, out) for input, out in steps))
     with refused(UsageError, argument="input"):
         plan_preprocess()
 
 
-def test_a_plain_glob_matches_no_derived_dataset(
-    installed: list[str], module: str, here: Path, capsys: Capture
-) -> None:
+def test_a_plain_glob_matches_no_derived_dataset(module: str, capsys: Capture) -> None:
     """Else the same call a second time would map the results, too."""
     call = ["preprocess", "*iris*", "--fn", f"{module}:first", "--name", "{name}-x"]
     assert main([*call, "--workers", "0"]) == main([*call, "--workers", "0"]) == 0
@@ -213,9 +205,7 @@ def test_a_plain_glob_matches_no_derived_dataset(
     assert capsys.readouterr().out.splitlines()[-1] == "derived/iris-x"
 
 
-def test_two_inputs_that_give_one_out_are_refused(
-    installed: list[str], module: str, here: Path
-) -> None:
+def test_two_inputs_that_give_one_out_are_refused(module: str, here: Path) -> None:
     with refused(UsageError, argument="name", id="derived/x"):
         plan_preprocess(PreprocessStep("demo/*", f"{module}:first", "x"))
     write_steps(here, step(module, "demo/iris", "x"), step(module, "*human", "x"))
@@ -224,7 +214,7 @@ def test_two_inputs_that_give_one_out_are_refused(
 
 
 def test_a_call_takes_several_ids_and_its_result_is_not_replaced(
-    installed: list[str], module: str, here: Path, capsys: Capture
+    installed: list[str], module: str, capsys: Capture
 ) -> None:
     call = ["preprocess", *installed, "--name", "{name}-x", "--workers", "0", "-q"]
     capsys.readouterr()
@@ -236,7 +226,7 @@ def test_a_call_takes_several_ids_and_its_result_is_not_replaced(
 
 
 def test_a_failure_of_one_of_several_is_partial_and_what_needs_it_is_not_made(
-    installed: list[str], module: str, here: Path
+    module: str, here: Path
 ) -> None:
     write_steps(
         here,
@@ -255,7 +245,7 @@ def test_a_failure_of_one_of_several_is_partial_and_what_needs_it_is_not_made(
 
 
 def test_an_input_that_is_not_installed_is_named_with_the_command(
-    installed: list[str], module: str, here: Path, capsys: Capture
+    module: str, here: Path, capsys: Capture
 ) -> None:
     write_steps(here, step(module, "hopper-medium-v2", "x"))
     assert main(["preprocess", "--dry-run"]) == 0
@@ -285,9 +275,7 @@ def test_options_without_a_function_are_not_ignored(here: Path, capsys: Capture)
     )
 
 
-def test_a_plan_runs_on_any_executor_later(
-    installed: list[str], module: str, here: Path, tmp_path: Path
-) -> None:
+def test_a_plan_runs_on_any_executor_later(module: str, here: Path, tmp_path: Path) -> None:
     """The plan is plain data: a folder, and for each dataset what derive() takes."""
     write_steps(here, step(module, "demo/*", "{name}-x"))
     plan = plan_preprocess()
@@ -299,7 +287,7 @@ def test_a_plan_runs_on_any_executor_later(
 
 
 def test_a_name_that_a_published_dataset_has_makes_no_room(
-    installed: list[str], module: str, here: Path, config: Config
+    module: str, here: Path, config: Config
 ) -> None:
     root = CacheRoot(config.root)
     root.dataset("derived").mkdir()

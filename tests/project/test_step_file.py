@@ -126,9 +126,7 @@ def test_another_step_with_the_same_out_is_refused(here: Path) -> None:
     assert (here / "rlds.toml").read_text() == text
 
 
-def test_save_on_a_call_writes_its_step(
-    installed: list[str], module: str, here: Path, capsys: Capture
-) -> None:
+def test_save_on_a_call_writes_its_step(module: str, here: Path, capsys: Capture) -> None:
     call = ["--fn", f"{module}:first", "--name", "x", "--workers", "0", "--seed", "3", "--save"]
     assert main(["preprocess", "iris", *call]) == 3, "it is openml/iris, which is not installed"
     assert not (here / "rlds.toml").exists()
