@@ -12,6 +12,7 @@ from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import DRY_RUN, takes_fields
 from datasets_cli.core.progress import ProgressOptions, Rows
 from datasets_cli.core.progress_display import displayed
+from datasets_cli.core.quantities import counted
 from datasets_cli.errors import RldsError, UsageError, argument
 from datasets_cli.exchange.format import NEED_REWARDS, Format, format_of
 from datasets_cli.install.find import installed_id
@@ -21,6 +22,8 @@ from datasets_cli.store.arrays import open_arrays
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import folder_size
 
+WITH_FINAL_STEPS = frozenset({"d4rl"})
+"""Formats of all recorded steps; the others have the transitions."""
 ENDINGS = frozenset({".hdf5", ".json", ".memmap"})
 """The suffixes of all files in an exported folder."""
 
@@ -100,6 +103,9 @@ def export_dataset(call: ExportCall) -> ExportedDataset:
     if call.format in NEED_REWARDS:
         dataset.manifest.check_rewards(f"the format {call.format}")
     lost = tuple(chosen.losses(dataset.manifest))
+    if dataset.manifest.final_steps and call.format not in WITH_FINAL_STEPS:
+        count = counted(dataset.manifest.final_steps, "recorded step")
+        lost = (f"final steps: {count} without a successor, which the format d4rl has", *lost)
     if call.dry_run:
         return ExportedDataset(id, call.format, path, lost)
     if lost and not call.allow_loss:

@@ -49,7 +49,7 @@ def test_types_that_numpy_lacks_and_names_that_folders_lack_are_kept(
     }  # fmt: skip
     create_dataset("mine/odd", steps, lengths=[4], config=config)
     told = export_dataset("mine/odd", "torchrl", tmp_path / "odd", config=config, allow_loss=True)
-    assert [loss.partition(":")[0] for loss in told.losses] == ["info.none"]
+    assert [loss.partition(":")[0] for loss in told.losses] == ["final steps", "info.none"]
     rows = TensorDict.load_memmap(tmp_path / "odd")
     assert rows["observation"].equal(halves[:3])
     import_dataset(tmp_path / "odd", "mine/again", config=config)

@@ -217,6 +217,13 @@ def test_other_datasets_return_the_columns_that_create_dataset_takes(config: Con
     assert_equal(ExperienceReplay("mine/again").recorded(), found)
 
 
+def test_the_demo_of_d4rl_returns_the_arrays_of_its_file(config: Config) -> None:
+    for layout in ("ted", "compact"):
+        replay = ExperienceReplay("demo/door-human", layout=layout, download="force")
+        assert replay.manifest.layout == layout
+        assert_equal(replay.recorded(), columns("door-human-v0"))
+
+
 def test_the_demo_of_minari_returns_the_steps_of_its_file(config: Config) -> None:
     folder = DEMO_DATA / "minari" / "D4RL" / "door" / "human-v2" / "data"
     with h5py.File(folder / "main_data.hdf5") as file:
@@ -298,3 +305,10 @@ def test_an_export_without_timeouts_is_a_loss(tmp_path: Path, config: Config) ->
         datasets_cli.export_dataset(replay.dataset_id, "d4rl", tmp_path / "out.hdf5")
     datasets_cli.export_dataset(replay.dataset_id, "d4rl", tmp_path / "out.hdf5", allow_loss=True)
     assert_equal(read_source(tmp_path / "out.hdf5"), read_source(tmp_path / FILE))
+
+
+@pytest.mark.parametrize("format", ["npz", "d4rl", "minari", "torchrl", "parquet"])
+def test_final_steps_are_a_loss_of_every_format_but_d4rls(format: str, door: str) -> None:
+    lost = datasets_cli.export_dataset(door, format, "out", dry_run=True).losses
+    named = [each for each in lost if each.startswith("final steps: 5 recorded steps")]
+    assert len(named) == (format != "d4rl")
