@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import datasets_cli
-from datasets_cli import ExperienceReplay, traj
+from datasets_cli import ExperienceReplay, Trajectories, traj
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.install.installation import install_dataset
@@ -171,6 +171,15 @@ def test_returns_to_go_include_the_final_step_by_its_place(replay: ExperienceRep
     assert to_go(replay.rows(1, 4), 1.0) == [3.0, 9.0, 5.0]
 
 
+def test_a_selection_of_whole_trajectories_keeps_their_returns(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    chosen = replay.filter("return > 20").preprocess(Pipeline(), dest=tmp_path / "x", num_workers=0)
+    table = Trajectories(chosen, None)
+    assert table["return"].tolist() == [22.0, 60.0] and table["length"].tolist() == [4, 5]
+    assert chosen.dataset.manifest.statistics["return"]["max"] == 60.0
+
+
 def test_final_rewards_that_are_not_finite_make_returns_so(config: Config) -> None:
     rewards = np.array([1.0, 2.0, np.inf, 4.0, 5.0, np.nan])
     columns = {"observation": np.zeros((6, 1)), "action": np.zeros(6), "reward": rewards}
@@ -189,6 +198,7 @@ def test_recorded_steps_are_told_where_transitions_are_counted(
         captured = capsys.readouterr()
         shown = " ".join((captured.out + captured.err).replace("\\", "").split())
         assert "15 recorded steps, 11 transitions: 4 final steps have no successor" in shown, verb
+        assert "1 of them is a trajectory of one step, without a transition" in shown, verb
     found = datasets_cli.dataset_stats("mine/steps").trajectories
     assert (found["length"]["max"], found["num_transitions"]["max"]) == (5, 4)
     assert found["return"]["mean"] == np.mean(WHOLE["return"])
