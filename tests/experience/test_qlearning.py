@@ -178,7 +178,7 @@ def files(draw: st.DrawFn) -> dict[str, np.ndarray]:
     return source
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(files())
 def test_the_rows_of_any_file_are_d4rls(
     tmp_path: Path, config: Config, source: dict[str, np.ndarray]

@@ -52,10 +52,10 @@ def installed(arrays: Arrays, folder: Path, config: Config, **options: Any) -> E
     return opened(NAME, folder, config, **options)
 
 
-@pytest.fixture(params=[7, 65_536])
-def block_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps are read in many blocks, or in one."""
-    monkeypatch.setattr("datasets_cli.store.arrays.rows_per_block", lambda _: request.param)
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps are read 7 at a time."""
+    monkeypatch.setattr("datasets_cli.store.arrays.rows_per_block", lambda _: 7)
 
 
 @pytest.mark.parametrize("cut", CUTS)
@@ -75,7 +75,7 @@ def test_the_arrays_of_real_files_come_back_in_both_layouts_and_by_export_and_im
     assert again.manifest.final_steps == replay.manifest.final_steps
 
 
-@pytest.mark.usefixtures("block_rows")
+@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_arrays_of_every_layout_of_d4rls_scripts_come_back(
     layout: str, tmp_path: Path, config: Config
@@ -102,7 +102,7 @@ def numbered(*lengths: int) -> Arrays:
     }
 
 
-@pytest.mark.usefixtures("block_rows")
+@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("layout", ["ted", "compact"])
 def test_text_whole_rewards_and_flags_of_any_dtype_come_back(
     layout: str, tmp_path: Path, config: Config
@@ -130,7 +130,7 @@ def test_the_last_flag_of_a_file_with_every_successor_is_the_files(
     assert_equal(replay.recorded(), read_source(tmp_path / FILE))
 
 
-@pytest.mark.usefixtures("block_rows")
+@pytest.mark.usefixtures("small_blocks")
 def test_a_view_returns_its_trajectories_whole_and_in_its_order(
     tmp_path: Path, config: Config
 ) -> None:
