@@ -136,7 +136,10 @@ def test_a_block_of_rows_with_frames_is_cut_into_views(tmp_path: Path, kind: Any
         assert part["episode"].tolist() == [[2, 0], [0, 1, 0, 0]][start > 0]
 
 
-def test_each_step_is_stored_once_and_constants_not_at_all(tmp_path: Path) -> None:
+def test_each_step_is_stored_once_and_constants_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "BLOCK_ROWS", 20)  # a trajectory ends with a block
     dataset = write(CompactWriter, tmp_path / "compact", transitions([40, 3, 70], 0))
     record = decode(Record, dataset.manifest.record)
     assert record.num_records == 113 + 3

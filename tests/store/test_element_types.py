@@ -145,16 +145,6 @@ def test_a_block_of_rows_has_every_type_in_numpy(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("row", [-1, 15, 2**62])
-def test_a_block_refuses_rows_that_do_not_exist(
-    folders: dict[str, Path], layout: str, row: int
-) -> None:
-    dataset = open_storage(folders[layout]).dataset
-    with pytest.raises(IndexError):
-        dataset.read(torch.tensor([0, row]))
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
 def test_slices_have_every_type(folders: dict[str, Path], layout: str) -> None:
     sampler = SliceSampler(slice_len=4)
     storage = open_storage(folders[layout])

@@ -181,8 +181,9 @@ def test_a_run_of_no_rows_that_are_there_is_refused(
 def test_a_number_of_no_row_is_refused(name: str, number: int, datasets: Any) -> None:
     _, dataset = datasets[name]
     for index in ([number], [0, number, 3]):
-        with pytest.raises(IndexError):
-            dataset.gather(torch.tensor(index))
+        for read in (dataset.gather, dataset.read):
+            with pytest.raises(IndexError):
+                read(torch.tensor(index))
 
 
 @pytest.mark.parametrize("width", [1, 3, 12, 100])
