@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ LENGTHS = (5, 1, 9)
 NUM_STEPS = sum(LENGTHS) + len(LENGTHS)
 
 
+@cache
 def block(seed: int = 0) -> Rows:
     """Steps of three trajectories as a recipe has them, a leaf of every type and shape."""
     rng = np.random.default_rng(seed)
