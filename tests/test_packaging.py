@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -153,6 +154,14 @@ def test_a_release_is_built_by_make_and_published_without_a_password() -> None:
     assert {"run": "make release"} in jobs["build"]["steps"]
     assert jobs["publish"]["permissions"] == {"id-token": "write"}
     assert jobs["publish"]["steps"][-1]["with"] == {"packages-dir": "dist/", "attestations": True}
+
+
+def test_the_notes_of_a_release_lead_to_the_files_of_its_version() -> None:
+    release = runpy.run_path(str(PROJECT / "scripts" / "release"))
+    text = release["absolute"]("![a](docs/a.svg) [b](docs/b.md#c) [d](https://e.f) [g](#h)", "1.0")
+    places = [f"{release['REPOSITORY']}/{each}" for each in ("raw/v1.0/docs/a.svg", "blob/v1.0")]
+    assert text == f"![a]({places[0]}) [b]({places[1]}/docs/b.md#c) [d](https://e.f) [g](#h)"
+    assert f"{release['REPOSITORY']}/blob/v{__version__}/docs" in release["notes"](__version__)
 
 
 def test_the_hooks_before_a_commit_are_tools_of_the_development_group() -> None:
