@@ -347,11 +347,12 @@ def _copy_final(
     shutil.rmtree(data / FINAL_FOLDER, ignore_errors=True)  # of a run that was killed here
     if not len(places):
         return []
+    columns = {key: dataset.final[key] for key in dataset.final.keys}
     size = rows_per_block(dataset.row_bytes)
     with closing(FinalWriter("ted", data / FINAL_FOLDER, dataset.id)) as writer:
         for start in range(0, len(places), size):
             part = slice(start, start + size)
-            rows = {key: dataset.final[key][places[part]] for key in dataset.final.keys}
+            rows = {key: values[places[part]] for key, values in columns.items()}
             writer.write(rows | {EPISODE: episodes[part], RECORDED_STEP: steps[part]})
         return [f"{FINAL_FOLDER}/{name}" for name in writer.complete()]
 

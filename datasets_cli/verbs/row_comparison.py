@@ -117,16 +117,16 @@ def _final_difference(
     else:
         keys = [EPISODE, RECORDED_STEP, *keys]
     size = rows_per_block(CACHED_PARTS * max(first.row_bytes, second.row_bytes))
-    for start in range(0, len(one), size):
-        ours, theirs = one[start : start + size], other[start : start + size]
-        found: dict[int, Key] = {}
-        for key in filter(first.final.keys.__contains__, keys):
-            different = _differing(first.final[key][ours], second.final[key][theirs])
+    found: dict[int, Key] = {}
+    for key in filter(first.final.keys.__contains__, keys):
+        ours, theirs = first.final[key], second.final[key]
+        for start in range(0, len(one), size):
+            part = slice(start, start + size)
+            different = _differing(ours[one[part]], theirs[other[part]])
             if different is not None:
-                found.setdefault(int(ours[different.argmax()]), key)
-        if found:
-            return min(found.items())
-    return None
+                found.setdefault(int(one[part][different.argmax()]), key)
+                break
+    return min(found.items()) if found else None
 
 
 def _blocks(
