@@ -183,7 +183,7 @@ def test_the_command_line_calls_the_verbs_and_nothing_else_of_the_library() -> N
 
 def test_no_module_of_the_library_calls_a_verb_as_the_command_line_does() -> None:
     for path in (PROJECT / "datasets_cli").rglob("*.py"):
-        if path.parent.name == "cli":
+        if path.parent.name == "cli" or "import datasets_cli" not in path.read_text():
             continue
         for node in ast.walk(parsed(path)):
             if is_of_the_face(node):
