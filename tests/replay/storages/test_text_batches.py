@@ -33,6 +33,7 @@ from datasets_cli import (
 )
 from datasets_cli.errors import UnknownKey, Unsupported, UsageError, WrongRows, WrongSize
 from datasets_cli.experience.qlearning import qlearning_dataset
+from datasets_cli.replay.storages.collate import stack_texts
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.description import TAG, VALUES, RowsJson, describe, value_of
 from datasets_cli.schema.columns import key_in
@@ -166,6 +167,25 @@ def test_what_tensordict_does_with_batches_works(storage: DatasetStorage) -> Non
     assert mapped[MISSION] == missions()[:6]
     assert batch.lock_().is_locked
     assert not storage.get(torch.arange(6)).is_locked
+
+
+def test_entries_are_those_of_tensordicts_own_constructor() -> None:
+    own = NonTensorStack("a", "", "é")
+    ours = stack_texts(["a", "", "é"], ())
+    assert ours.__dict__.keys() == own.__dict__.keys()
+    assert (ours.batch_size, ours.device, ours.tolist()) == (
+        own.batch_size,
+        own.device,
+        ["a", "", "é"],
+    )
+    entry, right = ours.tensordicts[0], own.tensordicts[0]
+    assert entry.__dict__.keys() == right.__dict__.keys()
+    assert entry._non_tensordict == right._non_tensordict
+    assert (entry.batch_size, entry.device, entry.data) == (right.batch_size, right.device, "a")
+    assert len({id(each._tensordict) for each in ours.tensordicts}) == 3
+    assert stack_texts([], ()).batch_size == (0,)
+    assert stack_texts([[], []], (0,)).batch_size == (2, 0)
+    assert stack_texts([["a"], ["b"]], (1,)).tolist() == [["a"], ["b"]]
 
 
 def test_transforms_that_touch_no_text_leave_it(storage: DatasetStorage) -> None:
