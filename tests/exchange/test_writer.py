@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
+import signal
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,16 @@ import pytest
 import datasets_cli
 from datasets_cli import DatasetWriter, create_dataset
 from datasets_cli.config import Config
+from datasets_cli.core.progress import silent
 from datasets_cli.errors import DiskFull, LockedError, NotWritable, UsageError, WrongRows
 from datasets_cli.store.manifest import MANIFEST_FILENAME, read_manifest
 from tests.cli.test_wrong_calls import small_disk
+from tests.support.forked import Forked
 
 
-def episode(number: int) -> dict[str, Any]:
+def episode(number: int, longer: int = 1) -> dict[str, Any]:
     rng = np.random.default_rng(number)
-    count = 1 + number % 5
+    count = 1 + number % 5 * longer
     return {
         "observation": rng.normal(size=(count + 1, 3)).astype(np.float32),
         "action": rng.normal(size=(count, 2)),
@@ -64,14 +66,54 @@ def test_it_has_the_content_that_create_dataset_gives(config: Config) -> None:
     assert read_manifest(config.root / "datasets/mine/robot").content == of_writer
 
 
-@pytest.mark.parametrize("kills", [6, pytest.param(60, marks=pytest.mark.slow)])
+CHANGES = {"write", "tofile", "truncate", "fsync", "mkdir", "rename", "replace", "unlink", "rmdir"}
+
+
+class Calls:
+    """Counts the calls of C functions that change the disk, and dies before one of them."""
+
+    def __init__(self, last: int) -> None:
+        self.last, self.count = last, 0
+
+    def __call__(self, frame: object, event: str, called: Any) -> None:
+        self.count += event == "c_call" and called.__name__ in CHANGES
+        if self.count == self.last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def write_counted(root: Path, last: int = -1) -> int:
+    """Write the episodes after those that a killed writer left; return the number of calls."""
+    sys.setprofile(calls := Calls(last))
+    try:
+        with DatasetWriter("mine/robot", root=root, force=True, progress=silent) as writer:
+            for number in range(writer.num_episodes, 20):
+                writer.add_episode(episode(number, longer=60))
+    finally:
+        sys.setprofile(None)
+    return calls.count
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    """Return every file below a root, but the empty ones that processes lock."""
+    paths = (path for path in root.rglob("*") if path.is_file())
+    return {str(path.relative_to(root)): path.read_bytes() for path in paths if path.stat().st_size}
+
+
+@pytest.mark.parametrize("kills", [6, pytest.param(30, marks=pytest.mark.slow)])
 def test_killed_at_any_moment_it_goes_on(tmp_path: Path, kills: int) -> None:
-    command = [sys.executable, "-m", "tests.exchange.killed", tmp_path, str(kills)]
-    told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    assert told["differences"] == []
-    assert sum(told["stages"].values()) == kills
-    assert {"adding", "commit"} <= told["stages"].keys() or kills < 60
-    assert f"datasets/mine/robot/{MANIFEST_FILENAME}" in told["files"]
+    write_counted(tmp_path / "whole")  # with what is imported once
+    expected, num_calls = files_of(tmp_path / "whole"), write_counted(tmp_path / "counted")
+    assert f"datasets/mine/robot/{MANIFEST_FILENAME}" in expected
+    stages = set()
+    for number in range(kills):
+        root = tmp_path / str(number)
+        last = num_calls - int(num_calls * ((number + 0.5) / kills) ** 3)  # more in the commit
+        code, error = Forked(partial(write_counted, root, last), tmp_path).finish()
+        assert code == -signal.SIGKILL, error
+        stages.add("commit" if any((root / "tmp").glob("*")) else "adding")
+        write_counted(root)
+        assert files_of(root) == expected, last
+    assert stages == {"adding", "commit"}
 
 
 @pytest.mark.parametrize("size", [1, 7, 40, 200, 1000])
