@@ -367,6 +367,7 @@ def _manifest(run: PreprocessRun, rows: RemainingRows, written: Written, id: str
         id=id,
         **vars(written),
         recipe=parent.recipe,
+        recorded=run.recorded,
         metadata=metadata,
         parent=dict(origin.parent, dropped=rows.dropped) if rows.dropped else origin.parent,
         function=origin.function.entry,

@@ -39,8 +39,8 @@ from datasets_cli.preprocessing.result import (
     difference_of,
 )
 from datasets_cli.preprocessing.task import PreprocessTask, check_columns
-from datasets_cli.schema.columns import one_file_each
-from datasets_cli.schema.texts import is_text
+from datasets_cli.schema.columns import TERMINATED, TRUNCATED, one_file_each
+from datasets_cli.schema.texts import RecordedColumn, is_text
 from datasets_cli.schema.trajectories import first_rows
 from datasets_cli.sources.disk import allocate, check_free_space, disk_errors
 from datasets_cli.store.cache_root import runs_to
@@ -91,11 +91,25 @@ class PreprocessRun:
         """The number of trajectories that are read; ``num_frames`` may cut the last one."""
         return len(self.offsets) - 1
 
+    @property
+    def _is_selection(self) -> bool:
+        return self._mapped == Pipeline()
+
+    @property
+    def recorded(self) -> tuple[RecordedColumn, ...]:
+        """The source's columns, if they have all of the result, whose ends are the source's."""
+        dataset, recorded = self.dataset, self.dataset.manifest.recorded
+        is_cut = self.num_rows not in dataset.starts
+        if dataset.selection is not None:
+            is_cut |= bool(dataset.selection.ends_early(dataset.whole.offsets.numpy()).any())
+        has_ends = {TERMINATED, TRUNCATED} <= {each.key for each in recorded}
+        return recorded if self._is_selection and has_ends and not is_cut else ()
+
     @cached_property
     def final(self) -> FinalPlaces:
         """The final steps that the result keeps: those of trajectories that are only selected."""
         dataset, final = self.dataset, self.dataset.final
-        if self._mapped != Pipeline():
+        if not self._is_selection:
             none = np.zeros(0, np.int64)
             return none, none, none
         if dataset.selection is None and self.num_rows == len(dataset):
@@ -112,7 +126,7 @@ class PreprocessRun:
         if not (count := self.dataset.num_final - len(self.final[0])):
             return []
         why = "a function or transforms get only transitions"
-        why = "a trajectory is cut, or left out" if self._mapped == Pipeline() else why
+        why = "a trajectory is cut, or left out" if self._is_selection else why
         return [f"{counted(count, 'final step')} {'is' if count == 1 else 'are'} dropped: {why}"]
 
     @cached_property

@@ -388,6 +388,8 @@ class RecordedSteps:
     ) -> None:
         self.columns = columns
         self._dataset, self._manifest, final = dataset, dataset.manifest, dataset.final
+        # In a derived dataset, another trajectory may follow the last step of the source.
+        self._has_flags = bool(self._manifest.recorded) and self._manifest.parent is None
         self._final, has_row = final.steps, final.episodes != NO_EPISODE
         self._after_rows = self._final[has_row]
         firsts, counts = np.zeros(1, np.int64), np.array([len(dataset) + len(final)])
@@ -423,7 +425,7 @@ class RecordedSteps:
                 values = np.empty((len(steps), *rows[key].shape[1:]), rows[key].dtype)
                 values[~is_final] = rows[key]
                 values[is_final] = final[key][before[is_final]]
-                if key == TRUNCATED and not self._manifest.recorded:
+                if key == TRUNCATED and not self._has_flags:
                     values[is_final] = True  # the flags alone mark the ends of trajectories
                 rows[key] = values
             yield {each.name: each.restored(rows[each.key]) for each in self.columns}
@@ -431,7 +433,7 @@ class RecordedSteps:
     def _restore_flags(self, truncated: np.ndarray, steps: np.ndarray) -> None:
         """Remove the flags of rows that the source does not have."""
         truncated[_contains(self._after_rows, steps + 1)] = False
-        if self._manifest.recorded and self._manifest.successors.get("unflagged_end"):
+        if self._has_flags and self._manifest.successors.get("unflagged_end"):
             truncated[steps == self._last] = False
 
 

@@ -109,7 +109,7 @@ class Manifest(JsonForm):
         texts: every column of text.
         final_steps: recorded steps that are no transition, because their successor is unknown.
         recorded: the source's columns of all recorded steps, in its order; empty if their names are
-            not known, as for a derived dataset.
+            not known, or a function changed the rows.
         final_steps_alone: final steps that are a trajectory alone, without a transition.
         parent: id, content and state of the dataset that this one was derived from.
         function: name and digest of the function that derived it.
@@ -289,10 +289,13 @@ def _check_columns(manifest: Manifest) -> None:
             expected = f"fewer than 2**48 values of {show_key(column.key)}"
             raise WrongValue("columns", expected, values)
     _check_keys([column.key for column in columns])
-    stored = {column.key: math.prod(column.shape) for column in manifest.all_columns}
+    stored = {
+        each.key: (math.prod(each.shape), each in manifest.texts) for each in manifest.all_columns
+    }
     for each in manifest.recorded:
-        if stored.get(each.key) != math.prod(each.shape):
-            raise WrongValue("recorded", "the key and the size of a column", show_key(each.key))
+        if stored.get(each.key) != (math.prod(each.shape), each.dtype[1] in "OSU"):
+            expected = "the key, size and kind of a column"
+            raise WrongValue("recorded", expected, show_key(each.key))
 
 
 def _check_keys(keys: list[Key]) -> None:

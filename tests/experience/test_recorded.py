@@ -17,6 +17,7 @@ from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, UsageError, WrongSize
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.project import Pipeline
 from datasets_cli.recipes.d4rl import catalogue
 from datasets_cli.store.manifest import read_manifest, write_manifest
 from tests.support.d4rl_cuts import CUTS, columns
@@ -154,6 +155,21 @@ def test_a_view_returns_its_trajectories_whole_and_in_its_order(
         assert_equal(view.recorded(), expected)
 
 
+@pytest.mark.usefixtures("small_blocks")
+def test_a_copy_of_whole_trajectories_has_the_publishers_names_and_a_flag_at_each_end(
+    tmp_path: Path, config: Config
+) -> None:
+    arrays = numbered(3, 1, 4, 12)
+    arrays["timeouts"][-1] = 0  # the file ends without a flag
+    view = installed(arrays, tmp_path, config).episodes_at([2, 0])
+    view.preprocess(Pipeline(), dest=tmp_path / "copy", num_workers=0)
+    right = view.recorded()
+    right["timeouts"][11] = 1
+    assert_equal(ExperienceReplay(tmp_path / "copy").recorded(), right)
+    view.preprocess(Pipeline(), dest=tmp_path / "cut", num_frames=5, num_workers=0)
+    assert "next_observation" in ExperienceReplay(tmp_path / "cut").recorded()
+
+
 FAULTS: dict[str, Callable[[Arrays], Any]] = {
     "a bit": lambda a: a["rewards"].view("u1").__setitem__(0, a["rewards"].view("u1")[0] ^ 1),
     "a flag": lambda a: a["timeouts"].__setitem__(0, True),
@@ -283,7 +299,13 @@ def test_other_data_in_the_place_of_an_open_dataset_are_refused(
 
 @pytest.mark.parametrize(
     "change",
-    [{"key": ("info", "speed")}, {"dtype": "<c7"}, {"dtype": "float32"}, {"shape": (10**9,)}],
+    [
+        {"key": ("info", "speed")},
+        {"dtype": "<c7"},
+        {"dtype": "float32"},
+        {"dtype": "|O"},
+        {"shape": (10**9,)},
+    ],
 )
 def test_a_manifest_whose_columns_cannot_be_restored_is_damage(
     change: dict[str, Any], tmp_path: Path, config: Config
