@@ -146,7 +146,7 @@ def _without(id: str) -> UsageError:
 
 
 class _Ends:
-    """The final steps of a file, which are no rows."""
+    """The final steps of a file, which are not rows."""
 
     def __init__(self) -> None:
         self._final: list[np.ndarray] = [NONE]

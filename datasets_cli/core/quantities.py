@@ -73,7 +73,7 @@ def recorded_steps(num_transitions: int, final_steps: int, num_alone: int = 0) -
     >>> recorded_steps(398, 2)
     '400 recorded steps, 398 transitions: 2 final steps have no successor'
     """
-    # num_alone: the number of final steps that are a trajectory alone.
+    # num_alone: the number of final steps that are a trajectory of their own.
     final = f"{counted(final_steps, 'final step')} {'has' if final_steps == 1 else 'have'}"
     steps = counted(num_transitions + final_steps, "recorded step")
     kind = "is a trajectory" if num_alone == 1 else "are trajectories"

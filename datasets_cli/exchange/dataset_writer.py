@@ -360,7 +360,9 @@ def save_steps(
         if older is not None and not (options.force or is_same):
             raise _other_data(older, manifest)
         if recorded := manifest.recorded_steps:
-            written.notes.append(f"{recorded}; with next_observation each step is a transition")
+            written.notes.append(
+                f"{recorded}; if you pass next_observation, each step is a transition"
+            )
         for note in (*written.notes, *check.notes):
             progress(Note(f"{id}: {note}"))
         described = (manifest.metadata, manifest.resources, manifest.recorded)

@@ -56,27 +56,29 @@ def to_numpy(
 
 
 def recorded(storage: DatasetStorage) -> dict[str, np.ndarray]:
-    """Return the publisher's arrays: every recorded step, also those that are no transitions.
+    """Return the publisher's arrays of every recorded step, including the final steps.
 
     The arrays of a dataset of D4RL are those of its file, bit for bit: ``observations``,
     ``actions``, ``rewards``, ``terminals``, and ``timeouts``, ``next_observations`` and
-    ``infos/qpos`` if the file has them. So are the arrays of an imported file whose flags mark the
+    ``infos/qpos`` if the file has them. The same holds for an imported file whose flags mark the
     ends of trajectories. A copy of whole trajectories by ``preprocess`` has the same names; a
-    trajectory without a flag gets one. Any other dataset returns the columns of ``create_dataset``:
+    trajectory without a flag gets one. Any other dataset returns the columns that
+    ``create_dataset`` accepts:
     ``observation``, ``action``, ``reward``, ``terminated``, ``truncated`` (True also at an end
     without a flag), ``info.speed``, and ``next_observation`` if the source has it.
 
     Args:
-        storage: the rows of the dataset; of a view, its trajectories in their order, each whole.
+        storage: the rows of the dataset; a view has whole trajectories, in the view's order.
 
     Returns:
-        The arrays ``[S, ...]`` of the S recorded steps in the publisher's order, dtypes and shapes,
-        by the publisher's names. Text is objects of str, or of bytes as h5py returns it.
+        The arrays ``[S, ...]`` of the S recorded steps, in the publisher's dtypes and shapes, by
+        the publisher's names. Text is objects: ``str``, or ``bytes`` as h5py returns it.
 
     Raises:
-        WrongSize: the arrays would take more than half of the free memory; the message has their
+        WrongSize: the arrays would take more than half of the free memory; the message states their
             size.
-        DamagedDataset: other data took the place of the dataset since it was opened.
+        UsageError: two columns have the same name.
+        DamagedDataset: the dataset was replaced since it was opened.
     """
     return recorded_arrays(storage)
 
@@ -91,7 +93,7 @@ def recorded_arrays(
         raise damaged(dataset.folder, f"{dataset.id} was replaced since it was opened")
     columns = [each for each in recorded_columns(whole.manifest) if not names or each.name in names]
     if len({each.name for each in columns}) < len(columns):
-        raise UsageError(f"Two columns of {dataset.id} have one name. Use to_numpy(columns=).")
+        raise UsageError(f"Two columns of {dataset.id} have the same name. Use to_numpy(columns=).")
     numbers = None if dataset.selection is None else dataset.selection.distinct_numbers
     steps, first = RecordedSteps(whole, columns, numbers), 0
     step_bytes = sum(column.row_bytes for column in columns)

@@ -43,7 +43,7 @@ def qlearning_dataset(
         omitted. D4RL drops rows at a time limit; here they are included if the file has their
         successor. A successor never belongs to another trajectory: after a terminal it is zeros
         if the file lacks it. With ``like="d4rl"`` rows and successors are D4RL's, and ``timeouts``
-        are the last rows before the steps that D4RL drops: steps at a time limit, and the last.
+        are the last rows before the steps that D4RL drops: those at a time limit, and the last.
 
     Raises:
         UsageError: the observation is not one tensor, the copy does not fit into memory, or

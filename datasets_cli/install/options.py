@@ -119,9 +119,9 @@ class InstalledDataset(JsonForm):
         layout: ``"ted"`` or ``"compact"``.
         unverified: why its raw files are not verified as the publisher's; empty if they are.
         state: ``"installed"``, ``"unchecked"`` or ``"unverified"``.
-        final_steps: the number of recorded steps that are no transition, because their next
+        final_steps: the number of recorded steps that are not transitions, because their next
             observation is unknown.
-        final_steps_alone: the number of final steps that are a trajectory alone.
+        final_steps_alone: the number of final steps that are a trajectory of their own.
     """
 
     JSON = (

@@ -41,8 +41,8 @@ class Pipeline:
         resize: resize all frames, ``"HxW"``; ``Resize`` documents how bytes are rounded.
         normalise: scale columns, and their successors below ``next``, to mean 0 and deviation 1;
             both by the statistics of all rows that are read. Integers become float32.
-        returns_to_go: add the column ``"returns_to_go"``, the rewards from each step on, with that
-            of the final step.
+        returns_to_go: add the column ``"returns_to_go"``, the sum of the rewards from each step on,
+            including the final step.
         n_step: make rows span N steps, as ``MultiStep`` does; needs ``gamma``. A row whose span
             reaches a terminal state is marked as terminated.
         gamma: discount factor for ``n_step`` and ``returns_to_go``; 1 by default for the latter.

@@ -125,8 +125,8 @@ class PreprocessRun:
         """A note with the number of final steps that are dropped; empty without any."""
         if not (count := self.dataset.num_final - len(self.final[0])):
             return []
-        why = "a function or transforms get only transitions"
-        why = "a trajectory is cut, or left out" if self._is_selection else why
+        why = "functions and transforms receive only transitions"
+        why = "a trajectory is cut or left out" if self._is_selection else why
         return [f"{counted(count, 'final step')} {'is' if count == 1 else 'are'} dropped: {why}"]
 
     @cached_property

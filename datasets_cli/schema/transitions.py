@@ -39,7 +39,7 @@ from datasets_cli.schema.texts import is_text
 SHIFTED = "following step of the same trajectory"
 """The name of this rule in a manifest."""
 NO_EPISODE = -1
-"""The episode of a final step that is a trajectory alone, without a row."""
+"""The episode of a final step that is a trajectory of its own, without a row."""
 NO_REWARDS = "the source records no rewards: the dataset has no next.reward, and no returns"
 
 
@@ -58,7 +58,7 @@ class Transitions:
     ) -> None:
         self.num_final = 0
         self.num_alone = 0
-        """The number of final steps that are a trajectory alone."""
+        """The number of final steps that are a trajectory of their own."""
         self._has_unflagged_end = False
         self._check = StepCheck(id, deferred, needs_rewards=needs_rewards)
         self.recorded = self._check.recorded

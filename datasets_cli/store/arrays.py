@@ -73,7 +73,7 @@ class FinalSteps:
 
     step      0  1  2T 3  4  5|  6|     T terminated, | cut off: 5 and 6 are final steps
     row       0  1  2  3  4  -   -
-    episode   0  0  0  1  1  1  -1      6 is a trajectory alone, without a row
+    episode   0  0  0  1  1  1  -1      6 is its own trajectory, without a row
     """
 
     def __init__(self, folder: Path, manifest: Manifest, trajectories: TrajectoryTable) -> None:
@@ -139,7 +139,7 @@ class FinalSteps:
 
     @cached_property
     def episodes(self) -> np.ndarray:
-        """The trajectory of each final step, int64 ``[F]``; -1 of a trajectory without a row."""
+        """The trajectory of each final step, int64 ``[F]``; -1 for a trajectory without a row."""
         self._check(episodes := self[EPISODE], self[RECORDED_STEP])
         return episodes
 
@@ -182,7 +182,7 @@ class FinalSteps:
             )
         if (alone := int(is_alone.sum())) != self._manifest.final_steps_alone:
             expected = self._manifest.final_steps_alone
-            problem = f"{alone} final steps are a trajectory alone; expected {expected}"
+            problem = f"{alone} final steps are a trajectory of their own; expected {expected}"
             raise damaged(
                 self._folder, f"{self._folder}: {problem}", expected=expected, found=alone
             )

@@ -107,10 +107,10 @@ class Manifest(JsonForm):
         statistics: return, length and reward statistics over all trajectories.
         record: the layout of columns in records, for the ``compact`` layout.
         texts: every column of text.
-        final_steps: recorded steps that are no transition, because their successor is unknown.
+        final_steps: the number of recorded steps without a known successor: not transitions.
         recorded: the source's columns of all recorded steps, in its order; empty if their names are
             not known, or a function changed the rows.
-        final_steps_alone: final steps that are a trajectory alone, without a transition.
+        final_steps_alone: the number of final steps that are a trajectory of their own.
         parent: id, content and state of the dataset that this one was derived from.
         function: name and digest of the function that derived it.
         arguments: the selection of rows and the chunk size for the function.

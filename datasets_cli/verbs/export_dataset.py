@@ -105,7 +105,7 @@ def export_dataset(call: ExportCall) -> ExportedDataset:
     lost = tuple(chosen.losses(dataset.manifest))
     if dataset.manifest.final_steps and call.format not in WITH_FINAL_STEPS:
         count = counted(dataset.manifest.final_steps, "recorded step")
-        lost = (f"final steps: {count} without a successor, which the format d4rl has", *lost)
+        lost = (f"final steps: {count} without a successor; the format d4rl has them", *lost)
     if call.dry_run:
         return ExportedDataset(id, call.format, path, lost)
     if lost and not call.allow_loss:

@@ -34,7 +34,7 @@ class PeekCall(InstalledId):
         trajectory: number of the trajectory to read.
         columns: dotted keys, separated by commas; ``next`` selects the whole group. All columns by
             default.
-        final: read final steps, the recorded steps that are no transition, in place of rows.
+        final: read final steps, the recorded steps that are not transitions, instead of rows.
     """
 
     _: KW_ONLY
@@ -65,7 +65,7 @@ class PeekCall(InstalledId):
     )
     final: bool = field(
         default=False,
-        metadata={"help": "Show final steps, recorded steps without a transition, not rows."},
+        metadata={"help": "Show final steps, the recorded steps that are not transitions."},
     )
 
     def __post_init__(self) -> None:
@@ -114,7 +114,7 @@ class PeekedRows(JsonForm):
         num_transitions: the number of transitions of the dataset.
         final_steps: the number of its final steps.
         start: the number of the first row, or the place of the first final step.
-        trajectories: the number of the trajectory of each row; -1 of a final step without one.
+        trajectories: the number of the trajectory of each row; -1 for a final step without one.
         columns: the columns in the requested order.
         steps: the number of each final step among all recorded steps; None for rows.
     """

@@ -32,7 +32,7 @@ PARTS = ("columns", "frames", "trajectories")
 MOST_NUMBERS = 64
 """Maximum numbers of a column with a row each in the table."""
 
-OF_STEPS = "length, return and success are of recorded steps; all else is of transitions."
+OF_STEPS = "length, return and success are computed from recorded steps; all else from transitions."
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class DatasetStatistics(JsonForm):
             quantiles (1, 10, 50, 90 and 99 %), NaN and infinite numbers, whether it is constant,
             and the count of each value if there are at most 64.
         numbers: the measures of each number of a row, for each requested column.
-        trajectories: the same for returns, lengths and ends; returns, lengths and successes are of
-            recorded steps, all else of transitions.
+        trajectories: the same for returns, lengths and ends; returns, lengths and successes are
+            computed from recorded steps, all else from transitions.
         frames: mean and standard deviation of each channel of frame columns.
         num_sampled: the number of transitions from which quantiles are computed.
         unmeasured: the dtype of each column without statistics: text, complex or packed numbers.

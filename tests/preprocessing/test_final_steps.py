@@ -80,7 +80,7 @@ def test_a_trajectory_that_is_cut_loses_its_own(made: dict[str, Any]) -> None:
     copy = datasets_cli.preprocess("mine/f", Pipeline(), "first", num_frames=4)
     check(made, dataset := opened(copy.id), [2])
     assert (dataset.final.episodes.tolist(), dataset.final.steps.tolist()) == ([0], [2])
-    assert copy.notes == ("3 final steps are dropped: a trajectory is cut, or left out",)
+    assert copy.notes == ("3 final steps are dropped: a trajectory is cut or left out",)
 
 
 @pytest.mark.parametrize("changes", [scaled, Pipeline(cast="float32")])
