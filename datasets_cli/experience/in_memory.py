@@ -61,9 +61,8 @@ def recorded(storage: DatasetStorage) -> dict[str, np.ndarray]:
     The arrays of a dataset of D4RL are those of its file, bit for bit: ``observations``,
     ``actions``, ``rewards``, ``terminals``, and ``timeouts``, ``next_observations`` and
     ``infos/qpos`` if the file has them. The same holds for an imported file whose flags mark the
-    ends of trajectories. A copy of whole trajectories by ``preprocess`` has the same names; a
-    trajectory without a flag gets one. Any other dataset returns the columns that
-    ``create_dataset`` accepts:
+    ends of trajectories, and for a copy of whole trajectories by ``preprocess``, in which an end
+    without a flag gets one. Any other dataset returns the columns that ``create_dataset`` accepts:
     ``observation``, ``action``, ``reward``, ``terminated``, ``truncated`` (True also at an end
     without a flag), ``info.speed``, and ``next_observation`` if the source has it.
 
