@@ -187,7 +187,7 @@ def _with_next_rewards(blocks: Iterable[Block]) -> Iterator[Block]:
         if held is not None:
             yield _with_rewards(held, block.columns[REWARD][:1])
         held = block
-    if held is not None:  # the last step of a file has no row: nothing follows it
+    if held is not None:  # the last step of a file, a final step, keeps its own: none follows it
         yield _with_rewards(held, held.columns[REWARD][-1:])
 
 

@@ -255,7 +255,7 @@ def write_frames(
     if workers.is_optional and table.num_frames < WORTH_PROCESSES:
         workers = IN_THIS_PROCESS
     filled: Records = []
-    num_final = 0
+    num_frames = table.num_frames + (len(final.steps) if final else 0)
     workers = workers.at_most(len(deferred.parts))
     progress(Rows(id, 0, writer.num_rows))
     with fit_workers(workers, writer.folder, paths) as (pool, needs):
@@ -266,7 +266,7 @@ def write_frames(
             )
             for number, part in enumerate(deferred.parts)
         ]
-        for _, (records, num_written) in run_tasks(
+        for _, records in run_tasks(
             pool,
             write_part,
             tasks,
@@ -275,38 +275,38 @@ def write_frames(
             progress=progress,
         ):
             filled += records
-            num_final += num_written
             num_done = sum(end - first for first, end in filled)
             progress(Rows(id, min(writer.num_rows, num_done), writer.num_rows))
-    _check_cover(id, filled, table.num_frames)
-    _check_final(id, final, num_final)
+    _check_cover(id, filled, num_frames)
 
 
-def write_part(task: FrameTask) -> tuple[Records, int]:
-    """Write the frames of one part; return their records, and the number of final steps.
-
-    Runs in a worker.
-    """
+def write_part(task: FrameTask) -> Records:
+    """Write the frames of one part; return their records, then final steps. Runs in a worker."""
+    # The frames of final steps are counted on from the last record.
     if task.needs:
         task.needs.check_here()
     filled: Records = []
-    num_final = 0
+    final: Records = []
     with (
         raised_limits(task.limits),
         closing(task.files) as files,
         closing(task.read(task.part)) as blocks,
     ):
         for start, frames in _frames(task.id, task.key, blocks):
-            if task.final:
-                num_final += task.final.write(start, frames)
+            if task.final and (places := task.final.write(start, frames)):
+                _add(final, task.table.num_frames + places.start, len(places))
             for run in task.table.runs(start, frames):
                 files.write(run)
                 first = record_of(task.table.offsets, run.trajectory, run.position)
-                after = first + len(run.frames)
-                if filled and filled[-1][1] == first:  # continues the last run: one run together
-                    first = filled.pop()[0]
-                filled.append((first, after))
-    return filled, num_final
+                _add(filled, first, len(run.frames))
+    return filled + final
+
+
+def _add(filled: Records, first: int, count: int) -> None:
+    after = first + count
+    if filled and filled[-1][1] == first:  # continues the last run: one run together
+        first = filled.pop()[0]
+    filled.append((first, after))
 
 
 def _frames(id: str, key: Key, blocks: Iterator[Block]) -> Iterator[tuple[int, np.ndarray]]:
@@ -344,19 +344,6 @@ def _check_cover(id: str, filled: Records, num_frames: int) -> None:
                 expected="each frame once",
             )
         end = after
-
-
-def _check_final(id: str, final: FinalFrames | None, num_written: int) -> None:
-    """Raise SourceError unless every final step has its frame."""
-    expected = len(final.steps) if final else 0
-    if num_written != expected:
-        raise SourceError(
-            f"{id}: its parts have {num_written} frames of final steps; expected {expected}. Its "
-            "files do not fit together, or its recipe is wrong.",
-            id=id,
-            expected=expected,
-            found=num_written,
-        )
 
 
 @dataclass(frozen=True)

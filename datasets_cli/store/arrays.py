@@ -131,17 +131,15 @@ class FinalSteps:
         columns = final_columns(self._manifest.columns)
         return (*(each.key for each in columns), *(text.key for text in self._manifest.final_texts))
 
-    @cached_property
+    @property
     def steps(self) -> np.ndarray:
         """The number of each final step among all recorded steps, int64 ``[F]``, ascending."""
-        self._check(self[EPISODE], steps := self[RECORDED_STEP])
-        return steps
+        return self._checked[1]
 
-    @cached_property
+    @property
     def episodes(self) -> np.ndarray:
         """The trajectory of each final step, int64 ``[F]``; -1 for a trajectory without a row."""
-        self._check(episodes := self[EPISODE], self[RECORDED_STEP])
-        return episodes
+        return self._checked[0]
 
     def __getitem__(self, key: Key) -> np.ndarray:
         """Return a column ``[F, *shape]``, read-only; text as objects."""
@@ -158,8 +156,10 @@ class FinalSteps:
             )
         return self._arrays[key]
 
-    def _check(self, episodes: np.ndarray, steps: np.ndarray) -> None:
-        """Check that each final step follows the last row of its trajectory."""
+    @cached_property
+    def _checked(self) -> tuple[np.ndarray, np.ndarray]:
+        """Episodes and steps, after a check that each step follows the last row of its episode."""
+        episodes, steps = self[EPISODE], self[RECORDED_STEP]
         offsets = self._trajectories.read()
         num_before = steps - np.arange(len(steps))  # the rows before each final step
         ends = offsets[1:].take(episodes, mode="clip") if len(steps) else num_before
@@ -170,22 +170,21 @@ class FinalSteps:
         own = np.flatnonzero(~is_alone)
         right[own] &= (episodes[own] >= 0) & (episodes[own] < len(offsets) - 1)
         right[own[1:]] &= episodes[own[1:]] > episodes[own[:-1]]
+        alone, expected = int(is_alone.sum()), self._manifest.final_steps_alone
+        problem = ""
+        about: dict[str, Any] = {"expected": expected, "found": alone}
         if not right.all():
             place = int(right.argmin())
-            path = self._folder
-            raise damaged(
-                path,
-                f"{path}: final step {place} is step {steps[place]} of trajectory "
-                f"{episodes[place]}; expected the step after the last row of a trajectory",
-                row=place,
-                found=[int(steps[place]), int(episodes[place])],
+            problem = (
+                f"final step {place} is step {steps[place]} of trajectory {episodes[place]}; "
+                "expected the step after the last row of a trajectory"
             )
-        if (alone := int(is_alone.sum())) != self._manifest.final_steps_alone:
-            expected = self._manifest.final_steps_alone
+            about = {"row": place, "found": [int(steps[place]), int(episodes[place])]}
+        elif alone != expected:
             problem = f"{alone} final steps are a trajectory of their own; expected {expected}"
-            raise damaged(
-                self._folder, f"{self._folder}: {problem}", expected=expected, found=alone
-            )
+        if problem:
+            raise damaged(self._folder, f"{self._folder}: {problem}", **about)
+        return episodes, steps
 
 
 class ArraySource:

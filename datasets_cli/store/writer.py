@@ -206,15 +206,15 @@ class FinalFrames:
     row_bytes: int
     steps: np.ndarray
 
-    def write(self, start: int, frames: np.ndarray) -> int:
-        """Write the frames of final steps among consecutive steps; return how many there were."""
+    def write(self, start: int, frames: np.ndarray) -> range:
+        """Write the frames of final steps among consecutive steps; return the places of these."""
         # frames: uint8 `[n, *shape]` of the steps from `start` on.
-        first, stop = np.searchsorted(self.steps, (start, start + len(frames)))
+        first, stop = np.searchsorted(self.steps, (start, start + len(frames))).tolist()
         if first < stop:
             with disk_errors(self.path), self.path.open("r+b") as file:
-                file.seek(int(first) * self.row_bytes)
+                file.seek(first * self.row_bytes)
                 file.write(frames[self.steps[first:stop] - start].data)
-        return int(stop - first)
+        return range(first, stop)
 
 
 def best_layout(rows: Mapping[Key, np.ndarray]) -> str:

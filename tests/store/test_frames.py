@@ -215,6 +215,9 @@ def test_workers_do_not_change_a_byte(config: Config, layout: str) -> None:
         ([[(0, 12)]], "frame of record 12 is missing", "compact"),
         ([[(0, 18)], [(10, 11)]], "frame of record 9 occurs twice", "ted"),
         ([[(0, 18)], [(10, 11)]], "frame of record 9 occurs twice", "compact"),
+        # Of the final steps 7 and 8, which are no records.
+        ([[(0, 7), (8, 18)], [(8, 9)]], "frame of record 20 is missing", "ted"),
+        ([[(0, 18)], [(8, 9)]], "frame of record 21 occurs twice", "compact"),
     ],
 )
 def test_frames_that_are_missing_or_double_are_refused(
