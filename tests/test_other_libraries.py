@@ -153,6 +153,7 @@ def test_the_dict_for_corl_has_the_publishers_values() -> None:
     assert not following[~goes_on].any()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("block", BLOCKS, ids=[f"{each.library}-{each.line}" for each in BLOCKS])
 def test_a_dataset_in_an_object_of_another_library_has_the_publishers_values(
