@@ -29,7 +29,7 @@ from datasets_cli.config import Config
 from datasets_cli.errors import RldsError, SourceError, UsageError
 from datasets_cli.exchange.flat import key_runs
 from datasets_cli.exchange.format import format_of
-from datasets_cli.schema.columns import show_key
+from datasets_cli.schema.columns import TRUNCATED, show_key
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import read_manifest
 from tests.exchange.features import COUNT, FEATURES, LENGTHS
@@ -343,4 +343,9 @@ def test_it_comes_back_equal(exports: Exports, id: str, layout: str, format: str
     import_dataset(path, back, config=config)
     found = compare_datasets(id, back, config=config)
     lost = [".".join(column.key) for column in found.only[0]]
+    if format != "d4rl":  # the others have no place for a final step, and say so
+        assert not found.final_steps[1]
+        found = replace(found, final_steps=(0, 0))
+    elif found.final_difference == (0, TRUNCATED):  # D4RL's file has a flag at each end
+        found = replace(found, final_difference=None)
     assert found.equal or (lost, format, id) == (["info.task"], "torchrl", "mine/made")
