@@ -16,9 +16,10 @@ from datasets_cli.core.quantities import counted
 from datasets_cli.errors import RldsError, UsageError, argument
 from datasets_cli.exchange.format import NEED_REWARDS, Format, format_of
 from datasets_cli.install.find import installed_id
+from datasets_cli.schema.columns import TERMINATED
 from datasets_cli.sources.disk import path_errors
 from datasets_cli.sources.new_files import recover, replacing
-from datasets_cli.store.arrays import open_arrays
+from datasets_cli.store.arrays import DatasetArrays, open_arrays
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import folder_size
 
@@ -86,6 +87,13 @@ class ExportCall(ProgressOptions, InstalledId):
     dry_run: bool = field(default=False, metadata=DRY_RUN)
 
 
+def _num_cut(dataset: DatasetArrays) -> int:
+    """Return the number of trajectories that neither terminate nor have a final step."""
+    ends = dataset.starts[1:] - 1
+    terminated = dataset.arrays_of(frozenset({TERMINATED})).gather(ends)[TERMINATED]
+    return len(ends) - int(terminated.sum()) - len(dataset.final_places()[0])
+
+
 @takes_fields(ExportCall)
 def export_dataset(call: ExportCall) -> ExportedDataset:
     """Export an installed dataset to the format of another tool; every value stays the same.
@@ -106,6 +114,9 @@ def export_dataset(call: ExportCall) -> ExportedDataset:
     if dataset.manifest.final_steps and call.format not in WITH_FINAL_STEPS:
         count = counted(dataset.manifest.final_steps, "recorded step")
         lost = (f"final steps: {count} without a successor; the format d4rl has them", *lost)
+    elif dataset.manifest.final_steps and (num_cut := _num_cut(dataset)):
+        count = counted(num_cut, "trajectory")
+        lost = (f"next.observation: {count}, cut by preprocess: that of the last row", *lost)
     if call.dry_run:
         return ExportedDataset(id, call.format, path, lost)
     if lost and not call.allow_loss:

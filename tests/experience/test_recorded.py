@@ -329,6 +329,18 @@ def test_an_export_without_timeouts_is_a_loss(tmp_path: Path, config: Config) ->
     assert_equal(read_source(tmp_path / "out.hdf5"), read_source(tmp_path / FILE))
 
 
+def test_an_export_of_a_trajectory_that_is_cut_loses_its_last_successor(
+    tmp_path: Path, config: Config
+) -> None:
+    replay = installed(numbered(3, 4, 5), tmp_path, config)
+    for num_frames, num_lost in ((None, 0), (4, 1), (5, 0)):
+        made = datasets_cli.preprocess(
+            replay.dataset_id, Pipeline(), f"part{num_frames}", num_frames=num_frames, num_workers=0
+        )
+        lost = datasets_cli.export_dataset(made.id, "d4rl", "out", dry_run=True).losses
+        assert len([each for each in lost if each.startswith("next.observation")]) == num_lost
+
+
 @pytest.mark.parametrize("format", ["npz", "d4rl", "minari", "torchrl", "parquet"])
 def test_final_steps_are_a_loss_of_every_format_but_d4rls(format: str, door: str) -> None:
     lost = datasets_cli.export_dataset(door, format, "out", dry_run=True).losses
