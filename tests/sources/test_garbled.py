@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import socket
@@ -289,7 +290,15 @@ def raw() -> Iterator[Raw]:
         yield running
 
 
+@pytest.fixture
+def collected() -> Iterator[None]:
+    """Collect garbage before the next test, whose warnings count."""
+    yield
+    gc.collect()
+
+
 # urllib3 leaves the socket of an answer whose headers it cannot read to the collector.
+@pytest.mark.usefixtures("collected")
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(answers(), answers(), st.binary(max_size=100)))
