@@ -67,6 +67,12 @@ def html_table(title: str, table: pandas.DataFrame) -> str:
     return f"<p>{escape(title)}</p>\n{rows}"
 
 
+def dropped_steps(count: int, why: str) -> list[str]:
+    """Return a note with the number of final steps that are dropped; empty without any."""
+    verb = "is" if count == 1 else "are"
+    return [f"{counted(count, 'final step')} {verb} dropped: {why}"] if count else []
+
+
 def recorded_steps(num_transitions: int, final_steps: int, num_alone: int = 0) -> str:
     """Return a sentence with the recorded steps, the transitions, and the final steps.
 

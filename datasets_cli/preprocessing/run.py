@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets_cli.core.quantities import counted
+from datasets_cli.core.quantities import dropped_steps
 from datasets_cli.errors import EmptyBuffer, RldsError, UsageError, WrongRows, argument
 from datasets_cli.parallel.workers import pickle_by_value
 from datasets_cli.preprocessing.chunk import RowChunk, chunk_bounds
@@ -123,11 +123,9 @@ class PreprocessRun:
     @property
     def final_notes(self) -> list[str]:
         """A note with the number of final steps that are dropped; empty without any."""
-        if not (count := self.dataset.num_final - len(self.final[0])):
-            return []
         why = "functions and transforms receive only transitions"
         why = "a trajectory is cut or left out" if self._is_selection else why
-        return [f"{counted(count, 'final step')} {'is' if count == 1 else 'are'} dropped: {why}"]
+        return dropped_steps(self.dataset.num_final - len(self.final[0]), why)
 
     @cached_property
     def function(self) -> RowFunction:

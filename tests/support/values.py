@@ -132,10 +132,8 @@ def split(source: Mapping[str, np.ndarray], max_episode_steps: int | None) -> li
     return trajectories
 
 
-def transition(
-    source: Mapping[str, np.ndarray], step: int, trajectory: Trajectory, ends: bool
-) -> dict[Key, np.ndarray]:
-    """Return the row of one step; ``ends`` where it is the last row of its trajectory."""
+def recorded_values(source: Mapping[str, np.ndarray], step: int) -> dict[Key, np.ndarray]:
+    """Return what a file has of one step, but for its flags."""
     row: dict[Key, np.ndarray] = {}
     for name, values in source.items():
         if name.startswith("infos/"):
@@ -143,6 +141,14 @@ def transition(
         elif name not in ("terminals", "timeouts"):
             row[KEYS[name]] = values[step]
     row["next", "reward"] = np.reshape(row["next", "reward"], (1,))
+    return row
+
+
+def transition(
+    source: Mapping[str, np.ndarray], step: int, trajectory: Trajectory, ends: bool
+) -> dict[Key, np.ndarray]:
+    """Return the row of one step; ``ends`` where it is the last row of its trajectory."""
+    row = recorded_values(source, step)
     if "next_observations" not in source:
         if ends and trajectory.terminated:
             row["next", "observation"] = np.zeros_like(source["observations"][step])
@@ -161,13 +167,7 @@ def transition(
 
 def final_step(source: Mapping[str, np.ndarray], step: int, episode: int) -> dict[Key, np.ndarray]:
     """Return a recorded step that is no transition; ``episode`` -1 where it is alone."""
-    row: dict[Key, np.ndarray] = {("episode",): np.int64(episode)}
-    for name, values in source.items():
-        if name.startswith("infos/"):
-            row["info", name.removeprefix("infos/")] = values[step]
-        elif name not in ("terminals", "timeouts"):
-            row[KEYS[name]] = values[step]
-    row["next", "reward"] = np.reshape(row["next", "reward"], (1,))
+    row = {("episode",): np.int64(episode)} | recorded_values(source, step)
     row["next", "terminated"] = np.array([False])
     timeout = "timeouts" in source and bool(source["timeouts"][step])
     return row | {("next", "truncated"): np.array([timeout]), ("recorded_step",): np.int64(step)}

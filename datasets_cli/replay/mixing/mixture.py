@@ -11,7 +11,7 @@ import torch
 
 from datasets_cli.core.options import check_types, part_of, suggests_keywords, takes_fields
 from datasets_cli.core.progress import Note
-from datasets_cli.core.quantities import counted
+from datasets_cli.core.quantities import dropped_steps
 from datasets_cli.errors import NotWritable, Unsupported, UsageError, WrongSize
 from datasets_cli.exchange.dataset_writer import OwnOptions, making, own_id, save_steps
 from datasets_cli.exchange.steps import StepColumns
@@ -474,8 +474,7 @@ def _notes_on_final(rows: MixtureStorage) -> list[str]:
     """Return a note with the number of final steps, which are not joined; empty without any."""
     datasets = filter(None, map(dataset_of_rows, rows.storages))
     count = sum(dataset.num_final for dataset in datasets)
-    verb = "is" if count == 1 else "are"
-    return [f"{counted(count, 'final step')} {verb} dropped: only transitions are joined"][:count]
+    return dropped_steps(count, "only transitions are joined")
 
 
 def _choose_sampler(rows: MixtureStorage, options: MixtureOptions) -> Sampler:

@@ -413,7 +413,8 @@ class Trajectories:
             lengths[dataset.final_places()[0]] += name == "length"
             return lengths
         if leaf := self._leaf_of(name):
-            values, reduction = self.reduce(leaf, REDUCED[name][1]), REDUCED[name][1]
+            _, reduction = REDUCED[name]
+            values = self.reduce(leaf, reduction)
             return values if reduction == "last" else self._with_final(leaf, reduction, values)
         if name == "return":
             self._storage.dataset.manifest.check_rewards("the return of a trajectory")
