@@ -34,7 +34,7 @@ from datasets_cli.errors import (
 )
 from datasets_cli.schema.columns import TRAJECTORY_END, Key, can_store, rows_per_block
 from datasets_cli.sources.buckets import BucketObject, list_objects, may_lack_list, object_url
-from datasets_cli.sources.resource import HDF5_MAGIC, Content, Place, Resource, Web
+from datasets_cli.sources.resource import HDF5_MAGIC, ZIP_MAGIC, Content, Place, Resource, Web
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HDF5_MAGIC",
     "TRAJECTORY_END",
+    "ZIP_MAGIC",
     "AccessError",
     "Block",
     "BucketObject",

@@ -14,6 +14,8 @@ from datasets_cli.errors import MIRROR, NO_VERIFY, SOURCE, IntegrityError, Sourc
 from datasets_cli.sources.disk import MAX_NAME_BYTES
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+ZIP_MAGIC = b"PK\x03\x04"
+KINDS = {HDF5_MAGIC: "an HDF5 file", ZIP_MAGIC: "a zip archive"}
 HTML = (b"<!doctype", b"<html")
 CHUNK_BYTES = 1 << 20
 HEAD_BYTES = 512
@@ -216,7 +218,7 @@ class Resource(JsonForm):
         elif start.startswith(b"version https://git-lfs"):
             found = "a Git LFS pointer instead of the file"
         kind = f"a file that begins {self.magic!r}" if self.magic else "the published file"
-        kind = "an HDF5 file" if self.magic == HDF5_MAGIC else kind
+        kind = KINDS.get(self.magic, kind)
         raise SourceError(
             f"{self.filename} from {origin}: expected {kind}, found {found}.",
             expected=kind,

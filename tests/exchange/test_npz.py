@@ -138,7 +138,7 @@ def test_what_is_no_column_is_named_and_the_rest_is_read(config: Config, tmp_pat
 def test_an_array_in_fortrans_order_is_read_in_blocks(
     config: Config, tmp_path: Path, save: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("datasets_cli.exchange.npz.rows_per_block", lambda row_bytes: 3)
+    monkeypatch.setattr("datasets_cli.formats.npz.rows_per_block", lambda row_bytes: 3)
     frames = np.asfortranarray(np.arange(120, dtype="u1").reshape(10, 3, 4))
     save(path := tmp_path / "a.npz", **COLUMNS, **{"info.frame": frames})
     made = import_dataset(path, "mine/a", config=config, layout="ted")

@@ -294,7 +294,8 @@ def test_an_archive_is_refused_and_never_unpacked(
 def test_nothing_here_unpacks_archives() -> None:
     # They read the arrays of an archive and the checksums of one, and write no file of it.
     readers = [
-        PROJECT / "datasets_cli" / name for name in ("exchange/npz.py", "replay/state_file.py")
+        PROJECT / "datasets_cli" / name
+        for name in ("exchange/npz.py", "formats/npz.py", "replay/state_file.py")
     ]
     code = [
         path.read_text()
