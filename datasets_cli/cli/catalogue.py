@@ -15,7 +15,7 @@ from datasets_cli.catalogue.names import KnownIds
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import coloured, fact, fitted, table, wrapped
-from datasets_cli.core.quantities import channels, human_bytes, human_count
+from datasets_cli.core.quantities import channels, human_bytes, human_count, splits_and_counts
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UsageError
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ SPARE = (">TRAJECTORIES", ">ON DISK", ">DOWNLOAD", ">TRANSITIONS")
 HEADINGS = {
     **{"id": "ID", "family": "FAMILY", "state": "STATE", "size": ">SIZE"},
     **{"transitions": ">TRANSITIONS", "trajectories": ">TRAJECTORIES"},
-    **{"download": ">DOWNLOAD", "disk": ">ON DISK", "audit": "AUDIT"},
+    **{"download": ">DOWNLOAD", "disk": ">ON DISK", "splits": "SPLITS", "audit": "AUDIT"},
 }
-LISTED = ("ID", "STATE", ">TRANSITIONS", ">TRAJECTORIES", ">DOWNLOAD", ">ON DISK", "")
+LISTED = ("ID", "STATE", ">TRANSITIONS", ">TRAJECTORIES", "SPLITS", ">DOWNLOAD", ">ON DISK", "")
 
 OF_TRAPS = ("known_traps", "trap_rules")
 """Facts about a dataset that get their own lines."""
@@ -183,7 +183,10 @@ def _headings(columns: str | None) -> list[str]:
 
 
 def _rows(records: list[DatasetRecord], state: State, headings: Sequence[str] = ()) -> list[str]:
-    rows = [_cells(record, headings or LISTED) for record in records]
+    # Most datasets have no splits.
+    has_splits = any(record.splits for record in records)
+    listed = [heading for heading in LISTED if has_splits or heading != "SPLITS"]
+    rows = [_cells(record, headings or listed) for record in records]
     return state.table(rows, () if headings else SPARE)
 
 
@@ -197,6 +200,7 @@ def _cells(record: DatasetRecord, headings: Sequence[str]) -> dict[str, str]:
         ">TRAJECTORIES": human_count(record.num_trajectories),
         ">DOWNLOAD": human_bytes(record.download_bytes),
         ">ON DISK": human_bytes(record.size_bytes) if record.installed else "-",
+        "SPLITS": ", ".join(filter(None, record.splits or ())) or "-",
         "AUDIT": record.audit or "-",
         # The reason of the damage; without a heading, because most lists do not need it.
         "": f"{record.state}: {record.problem}" if record.problem else "",
@@ -213,6 +217,7 @@ def _card(about: DatasetInfo) -> Iterator[Fact]:
         **({about.state: about.problem} if about.problem else {}),
         "transitions": human_count(about.num_transitions),
         "trajectories": human_count(about.num_trajectories),
+        "splits": splits_and_counts(about.splits or {}),
         "download": human_bytes(about.download_bytes) if about.download_bytes else None,
         "on disk": human_bytes(about.size_bytes) if about.installed else None,
         **{name: value for name, value in details.items() if name not in OF_TRAPS},

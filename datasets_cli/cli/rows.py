@@ -146,6 +146,8 @@ def trajectories(context: typer.Context, *, call: GivenOptions) -> None:
 def _trajectory_cell(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(_trajectory_cell, value))
+    if isinstance(value, str):
+        return cut(value, MOST_CHARACTERS)
     words = {None: "-", True: "yes", False: ""}
     return words[value] if value is None or isinstance(value, bool) else _item(value)
 

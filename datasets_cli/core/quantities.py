@@ -73,6 +73,14 @@ def dropped_steps(count: int, why: str) -> list[str]:
     return [f"{counted(count, 'final step')} {verb} dropped: {why}"] if count else []
 
 
+def splits_and_counts(splits: Mapping[str, Mapping[str, int]]) -> str:
+    """Return the splits of a dataset and their numbers of trajectories; empty without splits."""
+    return ", ".join(
+        f"{name or 'none'} ({counted(count['trajectories'], 'trajectory')})"
+        for name, count in splits.items()
+    )
+
+
 def recorded_steps(num_transitions: int, final_steps: int, num_alone: int = 0) -> str:
     """Return a sentence with the recorded steps, the transitions, and the final steps.
 

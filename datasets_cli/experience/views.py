@@ -18,8 +18,8 @@ from datasets_cli.replay.buffer.parts import as_documented
 from datasets_cli.replay.queries.views import (
     NumbersOrMask,
     Where,
+    first_places,
     selected,
-    sorted_places,
     split_places,
     trajectory_numbers,
 )
@@ -101,7 +101,7 @@ class ViewChoices:
         Raises:
             UsageError: the dataset has fewer, or ``by`` is not one number per trajectory.
         """
-        places = sorted_places(count, by, self.trajectories)
+        places = first_places(count, by, self.trajectories)
         how = f", by={by!r}" * (by is not None)
         return self.selection.at(places, f"take({count!r}{how})")
 

@@ -59,7 +59,7 @@ from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.layouts.ted_writer import Written, complete_leaves, describe_files
 from datasets_cli.store.lock import dest_locked
 from datasets_cli.store.manifest import Manifest
-from datasets_cli.store.texts import TextWriter
+from datasets_cli.store.texts import TextWriter, count_splits
 from datasets_cli.store.writer import FinalWriter
 from datasets_cli.version import TOOL
 
@@ -335,6 +335,7 @@ def _complete(
         written,
         files=files,
         texts=columns.texts,
+        splits=count_splits(data, columns.texts, files),
         final_steps=len(run.final[0]),
         final_steps_alone=int((run.final[1] < 0).sum()),
     )

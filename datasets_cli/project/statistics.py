@@ -19,7 +19,7 @@ import numpy as np
 
 from datasets_cli.core.progress import Progress, Rows
 from datasets_cli.errors import DiskFull
-from datasets_cli.replay.trajectories.trajectory_table import Trajectories, block_dtype
+from datasets_cli.replay.trajectories.trajectory_table import TEXTS, Trajectories, block_dtype
 from datasets_cli.schema.column_statistics import MEASURES, ColumnStatistics
 from datasets_cli.schema.columns import Column, rows_per_block, show_key
 from datasets_cli.store.arrays import ArraySource, plain_numbers
@@ -196,9 +196,9 @@ class _Holder(NamedTuple):
 
 
 def trajectory_columns(dataset: ArraySource, root: CacheRoot) -> dict[str, np.ndarray]:
-    """Compute and store the columns of the table of trajectories; return them."""
+    """Compute and store the columns of numbers of the table of trajectories; return them."""
     table = trajectory_table(dataset, root)
-    return {name: table[name] for name in table}
+    return {name: table[name] for name in table if name not in TEXTS}
 
 
 def trajectory_table(dataset: ArraySource, root: CacheRoot | None) -> Trajectories:

@@ -34,6 +34,10 @@ VALUES_FILENAME = "text.utf8"
 """The concatenated distinct values, in the order of first appearance."""
 OFFSETS_FILENAME = "text.offsets"
 """The start of each value, and the end of the last one: int64 ``[V + 1]``, little-endian."""
+SPLIT: Key = ("split",)
+"""The publisher's split of a trajectory, such as train or val."""
+LANGUAGE: Key = ("language",)
+"""The instruction of a trajectory."""
 TEXT_BYTES = 1 << 10
 """The memory of one text, as an object."""
 

@@ -68,6 +68,27 @@ class ArrayRows(Protocol):
         """Return copies of the rows int64 ``[B]``."""
 
 
+def read_same_copy(
+    folder: Path, manifest: Manifest, what: str, read: Callable[[], Result]
+) -> Result:
+    """Read files of an open dataset, which may have been replaced since it was opened."""
+
+    def read_if_same() -> Result:
+        found = read_manifest(folder)
+        if found.content != manifest.content:
+            raise DamagedDataset(
+                f"{manifest.id} was replaced by other data since it was opened, so its {what} "
+                "cannot be read.",
+                id=manifest.id,
+                path=folder,
+                advice="Open it again.",
+            )
+        check_sizes(folder, found)
+        return read()
+
+    return read_one_copy(folder, read_if_same)
+
+
 class FinalSteps:
     """The final steps of a committed dataset, mapped read-only when they are first asked for.
 
@@ -84,7 +105,7 @@ class FinalSteps:
     @cached_property
     def _arrays(self) -> Columns:
         num_steps = self._num_steps
-        return self._of_the_same_copy(
+        return self._read(
             lambda: {
                 column.key: map_array(
                     self._folder / column.filename if num_steps else "",
@@ -99,28 +120,13 @@ class FinalSteps:
     def _text_rows(self) -> TextRows:
         vocabulary = (VALUES_FILENAME, OFFSETS_FILENAME)
         sizes = {name: self._manifest.files[f"{FINAL_FOLDER}/{name}"] for name in vocabulary}
-        return self._of_the_same_copy(
+        return self._read(
             lambda: TextRows(self._folder, self._manifest.final_texts, sizes, self._num_steps)
         )
 
-    def _of_the_same_copy(self, read: Callable[[], Result]) -> Result:
-        """Read files; the dataset may have been replaced since it was opened."""
-
-        def read_if_same() -> Result:
-            manifest = read_manifest(folder)
-            if manifest.content != self._manifest.content:
-                raise DamagedDataset(
-                    f"{self._manifest.id} was replaced by other data since it was opened, so its "
-                    "final steps cannot be read.",
-                    id=self._manifest.id,
-                    path=folder,
-                    advice="Open it again.",
-                )
-            check_sizes(folder, manifest)
-            return read()
-
-        folder = self._folder.parent
-        return read_one_copy(folder, read_if_same) if self._num_steps else read()
+    def _read(self, read: Callable[[], Result]) -> Result:
+        folder, manifest = self._folder.parent, self._manifest
+        return read_same_copy(folder, manifest, "final steps", read) if self._num_steps else read()
 
     def __len__(self) -> int:
         return self._num_steps
@@ -240,6 +246,21 @@ class ArraySource:
             places = np.where(is_early, -1, places[selection.numbers])
         numbers = np.flatnonzero(places >= 0)
         return numbers, places[numbers]
+
+    def first_texts(self, key: Key) -> np.ndarray:
+        """Return a text of the first row of each trajectory, str ``[K]``; not kept in memory."""
+        manifest, rows = self._manifest, self._trajectories.read()[:-1]
+        if (selection := self.selection) is not None:
+            rows = rows[selection.numbers] + selection.firsts
+        columns = tuple(text for text in manifest.texts if text.key == key)
+        size = manifest.num_transitions
+        texts = read_same_copy(
+            self.folder,
+            manifest,
+            "text",
+            lambda: TextRows(self.folder, columns, manifest.files, size).gather(rows),
+        )
+        return np.array(texts[key], object)
 
     @property
     def num_final(self) -> int:

@@ -71,6 +71,7 @@ Metadata = Annotated[
     ),
 ]
 """The publisher's metadata."""
+_Splits = Mapping[str, Annotated[_Object, has({"trajectories": Count, "transitions": Count})]]
 _Parent = Annotated[
     _Object,
     has(
@@ -111,6 +112,7 @@ class Manifest(JsonForm):
         recorded: the source's columns of all recorded steps, in its order; empty if their names are
             not known, or a function changed the rows.
         final_steps_alone: the number of final steps that are a trajectory of their own.
+        splits: the numbers of trajectories and transitions of each of the publisher's splits.
         parent: id, content and state of the dataset that this one was derived from.
         function: name and digest of the function that derived it.
         arguments: the selection of rows and the chunk size for the function.
@@ -137,6 +139,7 @@ class Manifest(JsonForm):
     final_steps: Count = 0
     recorded: tuple[RecordedColumn, ...] = ()
     final_steps_alone: Count = 0
+    splits: _Splits = field(default_factory=dict)
     parent: _Parent | None = None
     function: _Function = field(default_factory=dict)
     arguments: _Arguments = field(default_factory=dict)
@@ -227,7 +230,7 @@ class Manifest(JsonForm):
         entries["columns"] = [column.entry(self.num_transitions) for column in self.columns]
         if not self.has_rewards:
             entries["rewards"] = "none"
-        optional = ("texts", "final_steps", "final_steps_alone", "recorded")
+        optional = ("texts", "final_steps", "final_steps_alone", "recorded", "splits")
         absent = {name for name in optional if not entries[name]}
         return {name: entry for name, entry in entries.items() if name not in absent}
 

@@ -26,6 +26,7 @@ from datasets_cli.schema.columns import Key
 from datasets_cli.schema.mapped_bytes import map_array
 from datasets_cli.schema.texts import (
     OFFSETS_FILENAME,
+    SPLIT,
     VALUES_FILENAME,
     TextColumn,
     decode_text,
@@ -34,6 +35,8 @@ from datasets_cli.schema.texts import (
     text_column,
     text_files,
 )
+from datasets_cli.schema.trajectories import lengths_of
+from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.sources.disk import disk_errors
 from datasets_cli.sources.regular_file import open_regular
 
@@ -150,6 +153,8 @@ WHOLE_LENGTH = 200
 """Longer values are identified by a digest, which limits the memory of the vocabulary."""
 
 MAX_VALUES = 2**31 - 1
+
+MOST_SPLITS = 64
 
 DISTINCT_TEXT_BYTES = 64
 """The memory of a distinct text, counted towards the limit ``text_bytes``."""
@@ -276,6 +281,26 @@ class VocabularyWriter:
         self._offsets.write(_int64(self._end))
         self._codes[_name(value)] = code
         return code
+
+
+def count_splits(
+    folder: Path,
+    columns: tuple[TextColumn, ...],
+    sizes: Mapping[str, Mapping[str, Any]],
+) -> dict[str, dict[str, int]]:
+    """Return the trajectories and transitions of each split, of the files of a new dataset."""
+    if TextColumn(SPLIT, ()) not in columns:
+        return {}
+    offsets = np.load(folder / TRAJECTORIES, allow_pickle=False)
+    rows = TextRows(folder, columns, sizes, int(offsets[-1]))
+    counts: dict[str, dict[str, int]] = {}
+    names = rows.gather(offsets[:-1])[SPLIT]
+    for name, length in zip(names, lengths_of(offsets).tolist(), strict=True):
+        count = counts.setdefault(name, dict.fromkeys(("trajectories", "transitions"), 0))
+        count["trajectories"] += 1
+        count["transitions"] += length
+    # A column of this name that tells single trajectories apart is no split.
+    return counts if len(counts) <= MOST_SPLITS else {}
 
 
 def read_values(folder: Path) -> Iterable[bytes]:

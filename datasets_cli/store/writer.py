@@ -32,7 +32,7 @@ from datasets_cli.store.layouts.ted_writer import (
     describe_files,
     write_meta_files,
 )
-from datasets_cli.store.texts import TextWriter
+from datasets_cli.store.texts import TextWriter, count_splits
 
 if TYPE_CHECKING:
     from datasets_cli.schema.frame_table import FrameFiles
@@ -142,6 +142,7 @@ class LayoutWriter:
             written,
             files=dict(sorted(files.items())),
             texts=self._text.columns,
+            splits=count_splits(self.folder, self._text.columns, files),
             final_steps=self._final.num_rows if self._final else 0,
             final_steps_alone=self._final.num_alone if self._final else 0,
         )

@@ -46,13 +46,15 @@ class DatasetRecord(JsonForm):
         num_transitions: the number of transitions, installed or stated by the publisher, or None.
         num_trajectories: the number of trajectories, likewise.
         problem: the reason why the copy is damaged or cannot be read, or empty.
+        splits: the numbers of trajectories and transitions of each split of an installed dataset;
+            None if the publisher has none.
         audit: the most severe finding of the audit: ``"wrong"``, ``"suspicious"``,
             ``"note"`` or ``"clean"``; None without an audit.
     """
 
     JSON = (
         "id state installed download_bytes bytes=size_bytes num_transitions num_trajectories "
-        "problem|null? audit?"
+        "problem|null? splits? audit?"
     )
 
     id: str
@@ -63,6 +65,7 @@ class DatasetRecord(JsonForm):
     num_transitions: int | None
     num_trajectories: int | None
     problem: str = ""
+    splits: Mapping[str, Mapping[str, int]] | None = None
     audit: str | None = None
 
 
@@ -191,6 +194,7 @@ def record_fields(
         "num_transitions": copy.num_transitions if copy else entry.num_transitions,
         "num_trajectories": copy.num_trajectories if copy else entry.num_trajectories,
         "problem": condition.problem if condition else "",
+        "splits": (copy.splits or None) if copy else None,
         "audit": gravest(root, copy.content) if copy else None,
     }
 

@@ -13,7 +13,7 @@ from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields
 from datasets_cli.core.progress import Progress, ProgressOptions
 from datasets_cli.core.progress_display import displayed
-from datasets_cli.core.quantities import channels
+from datasets_cli.core.quantities import channels, splits_and_counts
 from datasets_cli.errors import RldsError
 from datasets_cli.install.find import folder_and_id, read_sound_manifest_of
 from datasets_cli.preprocessing.columns import KnownColumns
@@ -53,6 +53,7 @@ class DatasetStatistics(JsonForm):
         frames: mean and standard deviation of each channel of frame columns.
         num_sampled: the number of transitions from which quantiles are computed.
         unmeasured: the dtype of each column without statistics: text, complex or packed numbers.
+        splits: the numbers of trajectories and transitions of each of the publisher's splits.
         steps: a sentence on recorded steps, or empty if each is a transition.
         made: whether this call read the rows.
         changed: the columns whose statistics changed; only after ``recompute``.
@@ -68,6 +69,7 @@ class DatasetStatistics(JsonForm):
     frames: Mapping[str, Measures]
     num_sampled: int
     unmeasured: Mapping[str, str] = field(default_factory=dict)
+    splits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     steps: str = ""
     made: bool = False
     changed: tuple[str, ...] = ()
@@ -99,6 +101,7 @@ class DatasetStatistics(JsonForm):
         sampled = self.num_sampled < self.num_transitions
         return [
             *[f"{self.steps}. {OF_STEPS}"] * bool(self.steps),
+            *[f"splits: {splits_and_counts(self.splits)}"] * bool(self.splits),
             *[f"Q50 is of {self.num_sampled:,} sampled transitions."] * sampled,
             *(f"{name}: {channels(each)}" for name, each in self.frames.items()),
             *(f"{name} has more than {MOST_NUMBERS} numbers; --json has each." for name in few),
@@ -175,6 +178,7 @@ def statistics_of(call: StatsCall, root: CacheRoot) -> DatasetStatistics:
         _selected(summary["frames"], names),
         summary["sampled_rows"],
         {name: dtype for name, dtype in dtypes.items() if name not in measured},
+        manifest.splits,
         manifest.recorded_steps,
         summary is not stored,
         tuple(

@@ -59,8 +59,8 @@ class ListedTrajectories(JsonForm):
         sort: the sort key, with ``-`` for descending order.
         start: the number of trajectories before the first one.
         columns: values of each trajectory by column: ``number``, ``start``, ``length``,
-            ``num_transitions``, ``return``, ``terminated``, ``truncated``, and ``success`` if
-            recorded; None for values that are not finite.
+            ``num_transitions``, ``return``, ``terminated``, ``truncated``, and ``success``,
+            ``split`` and ``language`` if recorded; None for values that are not finite.
         steps: a sentence on recorded steps, or empty if each is a transition.
     """
 
@@ -108,7 +108,7 @@ def listed(
 
 def _order(id: str, values: np.ndarray, sort: str) -> np.ndarray:
     """Return the positions of values in a stable order, int64 ``[K]``."""
-    import numpy as np
+    from datasets_cli.replay.trajectories.trajectory_table import sorted_places  # with numpy
 
     if values.ndim > 1:
         numbers = f"{list(values.shape[1:])} numbers of a trajectory of {id}"
@@ -118,8 +118,7 @@ def _order(id: str, values: np.ndarray, sort: str) -> np.ndarray:
             expected="one number per trajectory",
             found=list(values.shape[1:]),
         )
-    keys = values.astype(np.float64)
-    return np.argsort(-keys if sort.startswith("-") else keys, kind="stable")
+    return sorted_places(values, sort)
 
 
 def _plain(values: np.ndarray) -> list[Any]:
@@ -127,6 +126,7 @@ def _plain(values: np.ndarray) -> list[Any]:
     import numpy as np
 
     plain = values.astype(object)
-    plain[~np.isfinite(values)] = None
+    if not values.dtype.hasobject:
+        plain[~np.isfinite(values)] = None
     listed: list[Any] = plain.tolist()
     return listed

@@ -41,7 +41,7 @@ from datasets_cli.schema.shapes import LengthArray, MaskArray
 
 EntryKeys = frozenset[NestedKey]
 ConstantValue = bool | int | float
-TermValues = ConstantValue | np.ndarray
+TermValues = ConstantValue | str | np.ndarray
 Operator = Literal["<", "<=", ">", ">=", "==", "!=", "+", "-", "*", "/", "&", "|", "~"]
 
 OPERATORS: dict[Operator, Callable[..., TermValues]] = {
@@ -68,7 +68,15 @@ MAX_LENGTH = 10_000
 RETURN = "return_"
 """The column ``return`` in a text for Python's parser, which has a keyword of that name."""
 
+NOT_QUOTED = re.compile(
+    r"""(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|\breturn\b|\s+""", re.DOTALL
+)
+"""What is replaced in a condition before it is parsed; a quoted text is matched, and kept."""
+
 EXAMPLE = "return > 300 and length >= 100"
+
+NUMBER, FLAG, TEXT = "a number", "true or false", "text"
+"""The kinds of values in a condition, as errors name them."""
 
 SIGNS: dict[type[ast.AST], Operator] = {
     ast.And: "&",
@@ -347,11 +355,16 @@ def parse_condition(where: str) -> ast.expr:
             found=len(where),
             advice="Pass filter() a function of the table.",
         )
-    source = re.sub(r"\breturn\b", RETURN, " ".join(where.split()))  # one line
+    source = NOT_QUOTED.sub(_for_parser, where.strip())
     try:
         return ast.parse(source, mode="eval").body
     except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
         raise _unreadable(where) from error
+
+
+def _for_parser(found: re.Match[str]) -> str:
+    """Return a text as it is, the keyword as a name, and any space as one, to have one line."""
+    return found["text"] or (RETURN if found[0] == "return" else " ")
 
 
 class TextCondition:
@@ -388,6 +401,8 @@ class TextCondition:
                 values = apply(SIGNS[type(node.op)], [*operands])
             case ast.Compare() if all(type(sign) in SIGNS for sign in node.ops):
                 values = self._compared(node)
+            case ast.Constant(value=str() as value):
+                values = value
             case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
                 values = value
             case ast.Name(id="true" | "false" as name):
@@ -403,8 +418,11 @@ class TextCondition:
     def _compared(self, node: ast.Compare) -> TermValues:
         """Return the result of a comparison; the parts of a chain are joined by ``and``."""
         operands = [*map(self._values, (node.left, *node.comparators))]
-        if len({*map(_is_flag, operands)}) > 1:
-            raise self._rejected(node, "compares a number with true or false")
+        kinds = [*dict.fromkeys(map(_kind, operands))]
+        if len(kinds) > 1:
+            raise self._rejected(node, f"compares {' with '.join(kinds)}")
+        if kinds == [TEXT] and not all(isinstance(sign, ast.Eq | ast.NotEq) for sign in node.ops):
+            raise self._rejected(node, "compares text by another sign than == and !=")
         signs = (SIGNS[type(sign)] for sign in node.ops)
         pairs = zip(signs, itertools.pairwise(operands), strict=True)
         compared = [apply(sign, [*pair]) for sign, pair in pairs]
@@ -429,14 +447,14 @@ class TextCondition:
 
     def _flags(self, node: ast.expr) -> TermValues:
         """Return the value of each trajectory, checked to be true or false."""
-        if not _is_flag(values := self._values(node)):
-            raise self._rejected(node, "is a number, not true or false")
+        if (kind := _kind(values := self._values(node))) != FLAG:
+            raise self._rejected(node, f"is {kind}, not {FLAG}")
         return values
 
     def _numbers(self, node: ast.expr) -> TermValues:
         """Return the value of each trajectory, checked to be a number."""
-        if _is_flag(values := self._values(node)):
-            raise self._rejected(node, "is true or false, not a number")
+        if (kind := _kind(values := self._values(node))) != NUMBER:
+            raise self._rejected(node, f"is {kind}, not {NUMBER}")
         return values
 
     def _rejected(self, node: ast.expr, reason: str) -> UsageError:
@@ -468,5 +486,6 @@ def _text_of(node: ast.expr) -> str:
     return ast.unparse(node).replace(RETURN, "return")
 
 
-def _is_flag(values: TermValues) -> bool:
-    return np.asarray(values).dtype == np.bool_
+def _kind(values: TermValues) -> str:
+    dtype = np.asarray(values).dtype
+    return FLAG if dtype == np.bool_ else TEXT if dtype.kind in "OU" else NUMBER

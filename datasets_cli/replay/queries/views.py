@@ -20,7 +20,11 @@ from datasets_cli.replay.queries.conditions import TextCondition, TrajectoryPred
 from datasets_cli.replay.queries.expressions import Expression
 from datasets_cli.replay.queries.trajectory import leaves_below
 from datasets_cli.replay.samplers.orders import permutation
-from datasets_cli.replay.trajectories.trajectory_table import BLOCK_ROWS, Trajectories
+from datasets_cli.replay.trajectories.trajectory_table import (
+    BLOCK_ROWS,
+    Trajectories,
+    sorted_places,
+)
 from datasets_cli.schema.columns import TERMINATED, TRUNCATED, Key, rows_per_block, successor_of
 from datasets_cli.schema.shapes import LengthArray, OffsetArray, RowArray
 from datasets_cli.schema.trajectories import lengths_of, runs_of, trajectory_of
@@ -321,9 +325,8 @@ def split_places(fractions: tuple[float, ...], num_places: int, seed: int) -> li
     return [np.sort(part) for part in np.split(order, ends if has_rest else ends[:-1])]
 
 
-def sorted_places(count: int | float, by: str | None, table: Trajectories) -> np.ndarray:
+def first_places(count: int | float, by: str | None, table: Trajectories) -> np.ndarray:
     """Return the first trajectories of a table, sorted by a column."""
-    # Of equal values the earlier trajectory comes first; NaN comes last.
     num_best = _count(count, len(table))
     if by is None:
         return np.arange(num_best)
@@ -339,8 +342,7 @@ def sorted_places(count: int | float, by: str | None, table: Trajectories) -> np
             found=list(values.shape[1:]),
             advice="Sort by one of them: episodes_at(np.argsort(-trajectories[...][:, 0])[:k]).",
         )
-    keys = values.astype(np.float64)
-    return np.argsort(-keys if by.startswith("-") else keys, kind="stable")[:num_best]
+    return sorted_places(values, by)[:num_best]
 
 
 def _count(count: int | float, num_places: int) -> int:

@@ -28,6 +28,7 @@ from datasets_cli.schema.columns import (
     show_key,
 )
 from datasets_cli.schema.shapes import LengthArray, OffsetArray, RowArray
+from datasets_cli.schema.texts import LANGUAGE, SPLIT, TextColumn
 from datasets_cli.schema.trajectories import lengths_of, runs_within
 from datasets_cli.store.arrays import ArraySource, plain_numbers
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
@@ -230,6 +231,9 @@ def leaf_blocks(
         yield numbers
 
 
+TEXTS: dict[str, Key] = {"split": SPLIT, "language": LANGUAGE}
+"""Columns that are the text of the first row."""
+
 SHOWN = 4
 """Rows at each end of a printed table."""
 
@@ -261,6 +265,7 @@ class Trajectories:
     steps; and ``num_transitions``, the rows, int64 ``[K]``. ``return`` is the sum of the rewards,
     float64 ``[K]``; ``terminated`` and ``truncated`` are of the last row, bool ``[K]``. If the
     publisher flags successful steps, ``success`` is whether any step succeeded, bool ``[K]``.
+    ``split``, the publisher's, and ``language``, the instruction, are text, if it states them.
 
     ``length``, ``return`` and ``success`` include the final step, which is not a row. A view that
     cuts the last row of a trajectory cuts its final step, too. Reductions of leaves are of rows.
@@ -288,7 +293,8 @@ class Trajectories:
     def keys(self) -> list[str]:
         """Return the names of the columns; a dataset of ``preprocess`` may lack some."""
         reduced = (name for name in REDUCED if self._leaf_of(name) is not None)
-        return ["number", "start", "length", "num_transitions", *reduced]
+        texts = (name for name in TEXTS if self._text_of(name) is not None)
+        return ["number", "start", "length", "num_transitions", *reduced, *texts]
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Return a column; ``[K]``, or ``[K, n]`` of rewards that are n numbers each."""
@@ -401,6 +407,11 @@ class Trajectories:
         keys, _ = REDUCED.get(name, ((), ""))
         return next((key for key in keys if key in self._leaves), None)
 
+    def _text_of(self, name: str) -> Key | None:
+        """Return the key of the text that is the column of a name; None for other columns."""
+        text = TextColumn(TEXTS.get(name, ()), ())
+        return text.key if text in self._storage.dataset.manifest.texts else None
+
     def _column(self, name: str) -> np.ndarray:
         dataset = self._storage.dataset
         offsets, selection = dataset.starts, dataset.selection
@@ -412,6 +423,8 @@ class Trajectories:
             lengths = lengths_of(offsets)
             lengths[dataset.final_places()[0]] += name == "length"
             return lengths
+        if key := self._text_of(name):
+            return dataset.first_texts(key)
         if leaf := self._leaf_of(name):
             _, reduction = REDUCED[name]
             values = self.reduce(leaf, reduction)
@@ -479,6 +492,16 @@ class Trajectories:
                 advice="Convert them with preprocess() first.",
             )
         return column
+
+
+def sorted_places(values: np.ndarray, by: str) -> np.ndarray:
+    """Return the places of the values of a column in the order ``by``, int64 ``[K]``.
+
+    A ``-`` before the name sorts the largest first. Equal values keep their order; NaN comes last.
+    """
+    is_text = values.dtype.hasobject
+    keys = np.unique(values, return_inverse=True)[1] if is_text else values.astype(np.float64)
+    return np.argsort(-keys if by.startswith("-") else keys, kind="stable")
 
 
 def _read_only(values: np.ndarray) -> np.ndarray:

@@ -59,6 +59,7 @@ class Written:
     texts: tuple[TextColumn, ...] = ()
     final_steps: int = 0
     final_steps_alone: int = 0
+    splits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 class TedWriter:

@@ -505,7 +505,7 @@ DIGITS = f"return > 1{'0' * 400}"
         ("length ** 9 > 3", "length ** 9"),
         ("length is 3", "length is 3"),
         ("length > 3j", "3j"),
-        ("length > '3'", "'3'"),
+        ("length > '3'", "length > '3'"),
     ],
 )
 def test_a_text_that_is_not_a_condition_is_refused_with_the_part_at_fault(
