@@ -38,12 +38,12 @@ from datasets_cli.exchange.hdf5_columns import (
     datasets_below,
     described,
     new_hdf5,
-    problem_of,
     runs_of,
 )
 from datasets_cli.exchange.mapping import ENDS, KNOWN_NAMES, guess
 from datasets_cli.exchange.steps import StepColumns, check_flags, flagged_ends
-from datasets_cli.formats.hdf5 import open_hdf5, read_scalar
+from datasets_cli.formats.hdf5 import open_hdf5, problem_of, read_scalar
+from datasets_cli.formats.hdf5_episodes import DATA, HDF5Episodes, episode_names
 from datasets_cli.formats.limits import read_json
 from datasets_cli.schema.columns import (
     EPISODE,
@@ -68,7 +68,7 @@ PATHS: dict[Key, str] = {
     ("next", "info"): "next_infos",
 }
 """The path of each key; nested keys are below its path."""
-EPISODES, METADATA = "data", "metadata"
+METADATA = "metadata"
 Episodes = dict[str, dict[str, str]]
 """For each episode, the paths of its datasets in the file, by their names in the episode."""
 MANIFEST_METADATA = f"{METADATA}/rlds"
@@ -85,6 +85,8 @@ def recognise(path: Path) -> Recognised | None:
         reject_truncated(path, ".hdf5", ".h5")
         return None
     with open_hdf5(path) as file:
+        if episode_names(file):
+            return _recognise_demonstrations(HDF5Episodes(file))
         if episodes := _episodes(file, path.name):
             return _recognise_episodes(file, episodes, path.name)
         if guess(file) or any(isinstance(item, h5py.Dataset) for item in file.values()):
@@ -124,27 +126,36 @@ def _recognise_episodes(file: h5py.File, episodes: Episodes, filename: str) -> R
     kinds: dict[str, list[str]] = {}
     used = {path.split("/")[0] for paths in episodes.values() for path in paths.values()}
     dropped = dict.fromkeys(file.keys() - used, "it is outside the episodes")
-    if isinstance(parent := file.get(EPISODES), h5py.Group):
-        dropped |= dict.fromkeys(parent.keys() - episodes, f"it is not an episode of {EPISODES}")
-        dropped |= {
-            f"attribute {name}": "it is an attribute of all episodes" for name in parent.attrs
-        }
     for episode, paths in episodes.items():
         for name, item in ((name, file[path]) for name, path in paths.items()):
             if (problem := problem_of(item)) and (item.shape or name != TERMINATED_FLAG):
                 dropped[name] = problem
             else:
                 kinds.setdefault(name, []).append(described(item))
-        attributes = file.get(f"{EPISODES}/{episode}", file.get(episode, file)).attrs
+        attributes = file.get(episode, file).attrs
         dropped |= {f"attribute {name}": "it is of an episode" for name in attributes}
     for name, of_episodes in kinds.items():
         if len(of_episodes) < len(episodes):
             dropped.setdefault(name, f"only {len(of_episodes):,} of {len(episodes):,} have it")
     columns = {name: each[0] for name, each in kinds.items() if name not in dropped}
-    first, is_robomimic = next(iter(episodes)), isinstance(parent, h5py.Group)
-    name = "robomimic" if is_robomimic else "maniskill" if GROUP.fullmatch(first) else "d3rlpy"
+    name = "maniskill" if GROUP.fullmatch(next(iter(episodes))) else "d3rlpy"
     guessed = _guessed(columns, filename)
     return Recognised(columns, guessed, dropped, ends=BY_EPISODES, format=name)
+
+
+def _recognise_demonstrations(episodes: HDF5Episodes) -> Recognised:
+    columns = {name: str(rows) for name, rows in episodes.columns.items()}
+    keys = {show_key(key): name for key, name in episodes.keys().items()}
+    dropped = {**episodes.dropped, "attributes of episodes": "they are not of steps"}
+    return Recognised(
+        columns,
+        _guessed(columns, episodes.filename) if episodes.missing else keys,
+        dropped,
+        {"attributes": episodes.attributes()},
+        ends=BY_EPISODES,
+        notes=tuple(episodes.notes),
+        format="robomimic",
+    )
 
 
 def _guessed(names: Iterable[str], filename: str) -> dict[str, str]:
@@ -160,14 +171,20 @@ def _guessed(names: Iterable[str], filename: str) -> dict[str, str]:
 
 def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
     with open_hdf5(path) as file:
-        if episodes := _episodes(file, path.name):
-            if mapped := [key for key in ENDS if key in columns]:
-                raise UsageError(
-                    f"{argument('map')} {mapped[0]}: {BY_EPISODES}.",
-                    argument="map",
-                    key=mapped[0],
-                    advice="Leave it out.",
-                )
+        demonstrations = HDF5Episodes(file) if episode_names(file) else None
+        episodes = {} if demonstrations else _episodes(file, path.name)
+        mapped = [key for key in ENDS if key in columns]
+        if mapped and (episodes or demonstrations):
+            raise UsageError(
+                f"{argument('map')} {mapped[0]}: {BY_EPISODES}.",
+                argument="map",
+                key=mapped[0],
+                advice="Leave it out.",
+            )
+        if demonstrations:
+            yield from _demonstration_steps(demonstrations, columns)
+            return
+        if episodes:
             for episode, paths in episodes.items():
                 datasets = {key: file[paths[name]] for key, name in columns.items()}
                 yield from _episode_steps(datasets, f"{path.name}: {episode}")
@@ -181,7 +198,6 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
 
 def _episodes(file: h5py.File, filename: str) -> Episodes:
     """Return the episodes in the order of their numbers; empty for arrays of all steps."""
-    parent = file.get(EPISODES)
     if "columns" in file and "num_episodes" in file:  # d3rlpy 2
         numbered: dict[int, dict[str, str]] = {}
         for name in file:
@@ -189,18 +205,22 @@ def _episodes(file: h5py.File, filename: str) -> Episodes:
                 below = f"/{part[3]}" if part[3] else ""
                 numbered.setdefault(int(part[2]), {})[part[1] + below] = name
         return {f"episode {number}": numbered[number] for number in sorted(numbered)}
-    groups, numbered_name = parent, re.compile(r".*?(\d+)")
-    if any(map(GROUP.fullmatch, file)):
-        groups, numbered_name = file, GROUP
-    elif not isinstance(parent, h5py.Group):
-        return {}
-    numbers = {name: int(found[1]) for name in groups if (found := numbered_name.fullmatch(name))}
-    in_order = {name: groups[name] for name in sorted(numbers, key=numbers.__getitem__)}
+    numbers = {name: int(found[1]) for name in file if (found := GROUP.fullmatch(name))}
+    in_order = {name: file[name] for name in sorted(numbers, key=numbers.__getitem__)}
     return {
-        name: {path: f"{item.name[1:]}/{path}" for path in datasets_below(item, filename)}
+        name: {path: f"{name}/{path}" for path in datasets_below(item, filename)}
         for name, item in in_order.items()
         if isinstance(item, h5py.Group)
     }
+
+
+def _demonstration_steps(episodes: HDF5Episodes, columns: ColumnMap) -> Iterator[StepColumns]:
+    first = 0
+    for run in episodes.blocks({tuple(key.split(".")): name for key, name in columns.items()}):
+        ends = run.pop(TRAJECTORY_END)
+        named = named_columns(run)
+        yield {**named, TRAJECTORY_END: check_flags(ends, named, first)}
+        first += len(ends)
 
 
 def _episode_steps(datasets: dict[str, h5py.Dataset], what: str) -> Iterator[StepColumns]:
@@ -246,7 +266,7 @@ def _columns(manifest: Manifest) -> tuple[RecordedColumn, ...]:
 
 def _left_out(manifest: Manifest) -> dict[Key, str]:
     """Return the reason for each column that is not written."""
-    taken = {*PATHS.values(), *chain(*KNOWN_NAMES.values()), EPISODES, METADATA}
+    taken = {*PATHS.values(), *chain(*KNOWN_NAMES.values()), DATA, METADATA}
     left_out = {}
     for key, kind in ((each.key, each.dtype) for each in manifest.all_columns):
         if key in COMPUTED or key == EPISODE:

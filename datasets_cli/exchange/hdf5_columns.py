@@ -14,9 +14,8 @@ import numpy as np
 
 from datasets_cli.errors import WrongRows
 from datasets_cli.formats.hdf5 import read_range, read_rows
-from datasets_cli.formats.hdf5_check import is_variable_length
 from datasets_cli.formats.limits import beyond, limit
-from datasets_cli.schema.columns import Key, element_type, show_key
+from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.texts import TEXT, encode_text
 
 
@@ -33,26 +32,6 @@ def datasets_below(group: h5py.Group, what: str) -> dict[str, h5py.Dataset]:
     if group.visititems(visit):
         raise beyond("columns", inf, what)
     return found
-
-
-def problem_of(item: h5py.Dataset) -> str:
-    """Return the reason why a dataset cannot be a column; empty if it can."""
-    try:
-        dtype = item.dtype
-    except TypeError as error:  # numpy has no such type
-        return f"a column cannot have its type ({error})"
-    is_words = h5py.check_string_dtype(dtype) is not None
-    problems = {
-        "it holds references to other objects": h5py.check_ref_dtype(dtype),
-        "a row has several fields; save each of them as a dataset": dtype.names,
-        "its rows differ in length; save them as one array": (
-            not is_words and is_variable_length(item)
-        ),
-        f"a column cannot have numbers of {dtype}": not is_words and element_type(dtype) is None,
-        "it is empty": item.shape is None,
-        "it is one value, not a column": item.shape == (),
-    }
-    return next((problem for problem, is_so in problems.items() if is_so), "")
 
 
 def described(item: h5py.Dataset | np.ndarray) -> str:

@@ -24,7 +24,7 @@ from datasets_cli.formats.hdf5_check import (
     rows_per_read,
 )
 from datasets_cli.formats.limits import TEXT_ROW_BYTES, check_limit
-from datasets_cli.schema.columns import rows_per_block
+from datasets_cli.schema.columns import element_type, rows_per_block
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -137,6 +137,56 @@ def read_range(dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
     if is_variable_length(dataset):
         return read_texts(dataset, start, stop)
     return read_array(dataset, start, stop)
+
+
+def arrays_below(
+    group: h5py.h5g.GroupID, above: str = ""
+) -> Iterator[tuple[str, h5py.h5d.DatasetID]]:
+    """Yield the path and handle of every array below a group."""
+    # The low-level API: with 10,000 short episodes the high-level one takes three times as long.
+    for name in group:
+        item = h5py.h5o.open(group, name)
+        path = above + name.decode(errors="surrogateescape")
+        if isinstance(item, h5py.h5g.GroupID):
+            yield from arrays_below(item, f"{path}/")
+        elif isinstance(item, h5py.h5d.DatasetID):
+            yield path, item
+
+
+def read_part(file: h5py.File, path: str, start: int, stop: int) -> np.ndarray:
+    """Return the rows ``start`` to ``stop`` of the array at a path."""
+    # The low-level API: with 10,000 short episodes the high-level one takes twice as long.
+    array = h5py.h5d.open(file.id, path.encode(errors="surrogateescape"))
+    if h5py.check_vlen_dtype(array.dtype):
+        return read_texts(h5py.Dataset(array), start, min(stop, array.shape[0]))
+    made = array.get_create_plist()
+    chunk = made.get_chunk() if made.get_layout() == h5py.h5d.CHUNKED else None
+    is_whole = (start, stop) == (0, array.shape[0])
+    if not is_whole or stop > rows_per_read(array.shape, chunk):
+        return read_array(h5py.Dataset(array), start, stop)
+    rows = np.empty(array.shape, dtype=array.dtype)
+    array.read(h5py.h5s.ALL, h5py.h5s.ALL, rows)
+    return rows
+
+
+def problem_of(item: h5py.Dataset) -> str:
+    """Return the reason why a dataset cannot be a column; empty if it can."""
+    try:
+        dtype = item.dtype
+    except TypeError as error:  # numpy has no such type
+        return f"a column cannot have its type ({error})"
+    is_words = h5py.check_string_dtype(dtype) is not None
+    problems = {
+        "it holds references to other objects": h5py.check_ref_dtype(dtype),
+        "a row has several fields; save each of them as a dataset": dtype.names,
+        "its rows differ in length; save them as one array": (
+            not is_words and is_variable_length(item)
+        ),
+        f"a column cannot have numbers of {dtype}": not is_words and element_type(dtype) is None,
+        "it is empty": item.shape is None,
+        "it is one value, not a column": item.shape == (),
+    }
+    return next((problem for problem, is_so in problems.items() if is_so), "")
 
 
 def _read_ahead(datasets: Mapping[Name, h5py.Dataset], num_rows: int) -> Iterator[Name]:

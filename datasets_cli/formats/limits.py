@@ -194,3 +194,12 @@ def read_json(data: str | bytes, name: str) -> Any:
     if isinstance(document, dict | list) and is_deeper(document, limit("nesting")):
         raise beyond("nesting", math.inf, name)
     return document
+
+
+def finite(value: Any) -> Any:
+    """Return JSON values with None for NaN and infinity, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -12,12 +12,13 @@ episode lacks it and ended in a terminal state, it is zeros.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
+from datasets_cli.formats.hdf5_episodes import pack
 from datasets_cli.recipe import TRAJECTORY_END, Block, rows_per_block
 
 from .storage import EpisodeStorage, Leaf, StoredEpisode, read_rows
@@ -36,24 +37,10 @@ def read_blocks(
 ) -> Iterator[Block]:
     """Yield the transitions of the episodes, in order."""
     total_rows = sum(episode.steps for episode in episodes)
-    for pieces in _pack(episodes, rows_per_block(sum(leaf.row_bytes for leaf in leaves))):
+    num_rows = rows_per_block(sum(leaf.row_bytes for leaf in leaves))
+    for numbered in pack((episode.steps for episode in episodes), num_rows):
+        pieces = [Piece(episodes[number], start, stop) for number, start, stop in numbered]
         yield replace(_read_block(storage, pieces, leaves), total_rows=total_rows)
-
-
-def _pack(episodes: Iterable[StoredEpisode], num_rows: int) -> Iterator[list[Piece]]:
-    """Yield blocks of up to ``num_rows`` steps. Only a longer episode is divided."""
-    pieces: list[Piece] = []
-    room = num_rows
-    for episode in episodes:
-        for start in range(0, episode.steps, num_rows):
-            piece = Piece(episode, start, min(start + num_rows, episode.steps))
-            if piece.stop - start > room:
-                yield pieces
-                pieces, room = [], num_rows
-            pieces.append(piece)
-            room -= piece.stop - start
-    if pieces:
-        yield pieces
 
 
 def _read_block(storage: EpisodeStorage, pieces: list[Piece], leaves: Sequence[Leaf]) -> Block:

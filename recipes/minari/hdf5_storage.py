@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import h5py
 import numpy as np
 
-from datasets_cli.formats.hdf5_check import read_array, read_texts, rows_per_read
+from datasets_cli.formats.hdf5 import arrays_below, read_part
+from datasets_cli.formats.hdf5_check import read_texts
 from datasets_cli.formats.images import JPEG_MAGIC, starts_jpeg
 from datasets_cli.formats.limits import check_limit
 from datasets_cli.recipe import SourceError
@@ -34,26 +35,14 @@ class Hdf5Storage:
         """Return the storage of an episode's arrays, by path."""
         group = h5py.h5g.open(self._file.id, episode.encode())
         found: dict[str, Stored] = {}
-        for path, array in _arrays(group):
+        for path, array in arrays_below(group):
             found[path] = self._stored(array, path)
             check_limit("columns", len(found), episode)
         return found
 
     def read(self, episode: str, path: str, start: int, stop: int) -> np.ndarray:
         """Return the stored rows of an array."""
-        # The low-level API: with 10,000 short episodes the high-level one takes twice as long.
-        name = f"{episode}/{path}".encode(errors="surrogateescape")
-        array = h5py.h5d.open(self._file.id, name)
-        if h5py.check_vlen_dtype(array.dtype):
-            return read_texts(h5py.Dataset(array), start, min(stop, array.shape[0]))
-        made = array.get_create_plist()
-        chunk = made.get_chunk() if made.get_layout() == h5py.h5d.CHUNKED else None
-        is_whole = (start, stop) == (0, array.shape[0])
-        if not is_whole or stop > rows_per_read(array.shape, chunk):
-            return read_array(h5py.Dataset(array), start, stop)
-        rows = np.empty(array.shape, dtype=array.dtype)
-        array.read(h5py.h5s.ALL, h5py.h5s.ALL, rows)
-        return rows
+        return read_part(self._file, f"{episode}/{path}", start, stop)
 
     def _stored(self, array: h5py.h5d.DatasetID, path: str) -> Stored:
         """Return the storage of an array, equal for all encodings of the same values."""
@@ -82,18 +71,6 @@ def _episode_names(file: h5py.File) -> list[str]:
             found=sorted(file)[:10],
         )
     return sorted(numbers, key=lambda name: numbers[name])
-
-
-def _arrays(group: h5py.h5g.GroupID, above: str = "") -> Iterator[tuple[str, h5py.h5d.DatasetID]]:
-    """Yield the path and handle of every array below a group."""
-    # The low-level API: with 10,000 short episodes the high-level one takes three times as long.
-    for name in group:
-        item = h5py.h5o.open(group, name)
-        path = above + name.decode(errors="surrogateescape")
-        if isinstance(item, h5py.h5g.GroupID):
-            yield from _arrays(item, f"{path}/")
-        elif isinstance(item, h5py.h5d.DatasetID):
-            yield path, item
 
 
 def _is_jpeg(array: h5py.h5d.DatasetID, dtype: np.dtype, space: Space | None) -> bool:

@@ -6,14 +6,13 @@ Facts of the format: Minari's own storage code up to 0.5.4, and the complete D4R
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from datasets_cli.formats.hdf5 import open_hdf5
-from datasets_cli.formats.limits import read_json, read_json_file
+from datasets_cli.formats.limits import finite, read_json, read_json_file
 from datasets_cli.recipe import Block, Description, Source, SourceError
 
 from .catalogue import ARROW_FORMATS, DATA, HDF5, METADATA
@@ -35,7 +34,7 @@ def describe(source: Source) -> Description:
     with _open(source, published, spaces) as storage:
         structure = read_structure(storage)
         inner_ends = note_inner_ends(storage, structure.episodes)
-    metadata = _finite(published)
+    metadata = finite(published)
     notes = [*structure.notes, *filter(None, [inner_ends])]
     frames = [".".join(leaf.key) for leaf in structure.leaves if leaf.jpeg]
     if frames:
@@ -125,15 +124,6 @@ def _differences(source: Source, published: dict[str, Any], structure: Structure
             )
         notes.append(f"{METADATA} names another dataset: {found}")
     return notes
-
-
-def _finite(value: Any) -> Any:
-    """Return JSON values with None for NaN and infinity, which JSON does not have."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _torchrl_metadata(published: dict[str, Any], spaces: dict[str, Space | None]) -> dict[str, Any]:

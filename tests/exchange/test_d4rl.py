@@ -221,7 +221,10 @@ def test_groups_of_robomimic_are_trajectories_in_the_order_of_their_numbers(
     plan = plan_import(path, "mine/lift")
     assert (plan.format, plan.map["observation.eye"]) == ("robomimic", "obs/eye")
     dropped = {text.split(":")[0] for text in plan.dropped}
-    assert dropped == {"states", "dones", "one", "some", "mask", "attribute num_samples"}
+    assert dropped == {"one", "some", "attributes of episodes"}
+    # The keys are those of the recipe robomimic.
+    others = {key: plan.map[key] for key in ("info.states", "info.dones", "split")}
+    assert others == {"info.states": "states", "info.dones": "dones", "split": "mask"}
     made = import_dataset(path, "mine/lift", config=config)
     leaves = read_leaves(made.path)
     assert leaves["observation", "eye"][:, 0].tolist() == [0, 0, 0, 2, 2, 2, 10, 10, 10]

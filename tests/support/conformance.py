@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -27,10 +28,12 @@ from datasets_cli.install.installation import Installation, install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import Resource
 from datasets_cli.recipes.d4rl import catalogue as d4rl
+from datasets_cli.recipes.robomimic import catalogue as robomimic
 from datasets_cli.sources.http import Http
 from tests.support import minari_values
 from tests.support.demo_pages import DATA, PUBLISHERS, pages
 from tests.support.origin import GOOD, Fault, Origin
+from tests.support.paths import TEST_DATA
 from tests.support.values import Expected, expect, read_source
 
 DOOR = DATA / "d4rl" / "hand_dapg" / "door-v0_demos_clipped.hdf5"
@@ -177,6 +180,17 @@ def state_door(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(d4rl, "_table", lambda: known)
 
 
+LIFT = TEST_DATA / "robomimic" / "lift_low_dim.hdf5"
+
+
+def state_lift(patch: pytest.MonkeyPatch) -> None:
+    """Let the catalogue state the size and checksum of the file of two demonstrations."""
+    data, name, table = LIFT.read_bytes(), "lift/ph/low_dim", robomimic._table
+    stated = {"bytes": str(len(data)), "sha256": hashlib.sha256(data).hexdigest()}
+    known = {**table(), name: table()[name] | stated}
+    patch.setattr(robomimic, "_table", lambda: known)
+
+
 # What must become of the files.
 
 
@@ -239,6 +253,35 @@ def load(path: Path) -> np.ndarray:
     return values
 
 
+def read_lift(folder: Path) -> Expected:
+    """Read each demonstration in the order of its number; every step is a row."""
+    names = {"actions": ("action",), "rewards": ("next", "reward")}
+    names |= {name: ("info", name) for name in ("dones", "states")}
+    rows: dict[tuple[str, ...], list[np.ndarray]] = {}
+    splits, offsets = [], [0]
+    with h5py.File(folder / LIFT.name) as file:
+        masks = {name: {each.decode() for each in file["mask"][name]} for name in file["mask"]}
+        for number, demo in enumerate(sorted(file["data"], key=lambda demo: int(demo[5:]))):
+            steps = file["data"][demo].attrs["num_samples"]
+            found = {key: file["data"][demo][name][:] for name, key in names.items()}
+            for name, values in file["data"][demo]["obs"].items():
+                found["observation", name] = values[:]
+                found["next", "observation", name] = file["data"][demo]["next_obs"][name][:]
+            for name in masks.keys() - {"train", "valid"}:
+                found["info", "mask", name] = np.full(steps, demo in masks[name])
+            found["next", "reward"] = found["next", "reward"][:, None]
+            found["episode",] = np.full(steps, number)
+            last = (np.arange(steps) == steps - 1)[:, None]
+            for flag, ends in (("done", last), ("truncated", last), ("terminated", last & False)):
+                found |= {(flag,): last & False, ("next", flag): ends}
+            for key, values in found.items():
+                rows.setdefault(key, []).append(values)
+            splits += ["train" if demo in masks["train"] else "valid"] * steps
+            offsets.append(offsets[-1] + int(steps))
+    leaves = {key: np.concatenate(values) for key, values in rows.items()}
+    return Expected(leaves, offsets, recorded=True, texts={("split",): splits})
+
+
 CASES = {
     case.family: case
     for case in (
@@ -260,6 +303,13 @@ CASES = {
             DATA / "atari_dqn" / "Pong" / "5" / "replay_logs",
             read_pong,
             bucket,
+        ),
+        Case(
+            "robomimic/lift/ph/low_dim",
+            LIFT.parent,
+            read_lift,
+            lambda: {f"{robomimic.STANFORD}lift/ph/low_dim.hdf5": LIFT.read_bytes()},
+            state_lift,
         ),
     )
 }

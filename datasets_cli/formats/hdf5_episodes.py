@@ -1,0 +1,328 @@
+"""HDF5 files with a group for each episode, as robomimic, MimicGen and LIBERO write them.
+
+    data               attributes env_args, total; LIBERO: problem_info with the instruction, JSON
+    data/demo_0        attributes num_samples, model_file and others
+    data/demo_0/obs/*  T rows each, as next_obs/* (not LIBERO), actions, rewards, dones, states
+    mask/train         names of episodes
+
+``dones`` is 1 on each step after the first success, so only the end of a group ends a trajectory.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+
+from datasets_cli.errors import SourceError
+from datasets_cli.formats.hdf5 import arrays_below, check_rows, problem_of, read_part, read_range
+from datasets_cli.formats.limits import TEXT_ROW_BYTES, check_limit, finite, read_json
+from datasets_cli.schema.columns import REWARD, TRAJECTORY_END, Key, rows_per_block
+from datasets_cli.schema.steps import NEXT_OBSERVATION
+
+DATA, MASK, LANGUAGE = "data", "mask", "problem_info"
+"""The groups of a file, and LIBERO's attribute; also the columns of splits and of instructions."""
+KEYS: Mapping[str, Key] = {
+    "obs": ("observation",),
+    "next_obs": NEXT_OBSERVATION,
+    "actions": ("action",),
+    "rewards": REWARD,
+}
+SPLITS = ("train", "valid", "val", "test")
+"""The masks of which an episode is in one at most; other masks overlap."""
+NEEDED = (*KEYS, "dones", "states")
+"""The arrays that no episode may lack if another episode has them."""
+ACTIONS = ("actions", "action", "acts")
+NUMBERED = re.compile(r".*?(\d+)")
+
+
+class EpisodeSlice(NamedTuple):
+    """The steps ``start`` to ``stop - 1`` of an episode."""
+
+    episode: int
+    start: int
+    stop: int
+
+
+def pack(lengths: Iterable[int], num_rows: int) -> Iterator[list[EpisodeSlice]]:
+    """Yield pieces of up to ``num_rows`` steps together. Only a longer episode is divided."""
+    pieces: list[EpisodeSlice] = []
+    room = num_rows
+    for episode, length in enumerate(lengths):
+        for start in range(0, length, num_rows):
+            piece = EpisodeSlice(episode, start, min(start + num_rows, length))
+            if piece.stop - start > room:
+                yield pieces
+                pieces, room = [], num_rows
+            pieces.append(piece)
+            room -= piece.stop - start
+    if pieces:
+        yield pieces
+
+
+class EpisodeColumn(NamedTuple):
+    """The shape of a row, and the dtype."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def __str__(self) -> str:
+        return f"{'text' if self.dtype.kind in 'OSU' else self.dtype} {[*self.shape]}"
+
+    @property
+    def row_bytes(self) -> int:
+        """The memory of one row."""
+        is_text = self.dtype.hasobject
+        return math.prod(self.shape) * (TEXT_ROW_BYTES if is_text else self.dtype.itemsize)
+
+    @property
+    def is_image(self) -> bool:
+        """Whether a row is ``[height, width, channels]`` of uint8."""
+        return self.dtype == np.uint8 and len(self.shape) == 3 and self.shape[2] in (1, 3, 4)
+
+
+class HDF5Episodes:
+    """The episodes of an open file, in the order of their numbers.
+
+    Args:
+        file: opened with ``open_hdf5``.
+
+    Raises:
+        SourceError: there are no episodes, or the lengths of an episode's arrays differ.
+    """
+
+    def __init__(self, file: h5py.File) -> None:
+        self.filename = Path(file.filename).name
+        self._file = file
+        self.names = episode_names(file)
+        if not self.names:
+            raise SourceError(
+                f"{self.filename} has no episodes: expected groups {DATA}/demo_0, {DATA}/demo_1, "
+                f"... and found {', '.join([*file][:10]) or 'nothing'}.",
+                path=self.filename,
+                key=DATA,
+                expected=f"{DATA}/demo_0",
+                found=[*file][:10],
+            )
+        self.columns: dict[str, EpisodeColumn] = {}
+        """The columns by path, those of ``mask`` and ``problem_info`` among them."""
+        self.dropped: dict[str, str] = {}
+        """The reason for each object of the file that is not a column."""
+        self.notes: list[str] = []
+        self._has = Counter[str]()
+        self.lengths = [self._scan(name) for name in self.names]
+        for path, count in self._has.items():
+            if count < len(self.names):
+                self._drop(path, f"only {count:,} of {len(self.names):,} episodes have it")
+        self._of_episodes: dict[str, np.ndarray] = {**self._masks(), **self._language()}
+        others = sorted([*(file.keys() - {DATA, MASK}), *(file[DATA].keys() - {*self.names})])
+        self.dropped = dict.fromkeys(others, "it is not an episode") | self.dropped
+        taken = self.columns.keys() & self._of_episodes
+        self.dropped |= dict.fromkeys(sorted(taken), f"the file has a {MASK} of this name")
+        self.columns |= {
+            name: EpisodeColumn((), rows.dtype) for name, rows in self._of_episodes.items()
+        }
+
+    @property
+    def num_steps(self) -> int:
+        """The number of steps of all episodes."""
+        return sum(self.lengths)
+
+    @property
+    def missing(self) -> list[str]:
+        """The arrays that every file of this layout has, and this one lacks."""
+        heads = {name.partition("/")[0] for name in self.columns}
+        return [name for name in ("obs", "actions") if name not in heads]
+
+    def keys(self) -> dict[Key, str]:
+        """Return the column of each key."""
+        keys = {self._key(name, rows): name for name, rows in self.columns.items()}
+        return dict(sorted(keys.items()))
+
+    def blocks(self, keys: Mapping[Key, str]) -> Iterator[dict[Key, np.ndarray]]:
+        """Yield the steps of all episodes in bounded blocks, ``TRAJECTORY_END`` among them."""
+        row_bytes = sum(self.columns[name].row_bytes for name in keys.values())
+        check_rows(self._file, self.num_steps, row_bytes)
+        for pieces in pack(self.lengths, rows_per_block(row_bytes)):
+            counts = [piece.stop - piece.start for piece in pieces]
+            numbers = [piece.episode for piece in pieces]
+            ends = np.zeros(sum(counts), np.bool_)
+            last = np.cumsum(counts) - 1
+            ends[last] = [piece.stop == self.lengths[piece.episode] for piece in pieces]
+            block = {TRAJECTORY_END: ends}
+            for key, name in keys.items():
+                if name in self._of_episodes:
+                    block[key] = np.repeat(self._of_episodes[name][numbers], counts)
+                else:
+                    block[key] = self._rows(name, pieces, sum(counts))
+            yield block
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the attributes of all episodes as JSON values; JSON texts are parsed."""
+        values, where = _attributes(self._file[DATA]), f"{self.filename}: {DATA}"
+        return {
+            name: finite(read_json(value, f"{where}, {name}")) if _is_json(value) else value
+            for name, value in values.items()
+        }
+
+    def attributes_file(self) -> bytes:
+        """Return the attributes of each episode by its name, as JSON compressed by xz."""
+        # Models of 25,000 characters differ in a few numbers, which gzip would not notice.
+        packer = lzma.LZMACompressor(preset=1)
+        parts, before = [], "{"
+        for name in self.names:
+            values = json.dumps(_attributes(self._file[DATA][name]))
+            parts.append(packer.compress(f"{before}{json.dumps(name)}: {values}".encode()))
+            before = ",\n"
+        return b"".join([*parts, packer.compress(b"}\n"), packer.flush()])
+
+    def _scan(self, name: str) -> int:
+        """Add the arrays of an episode to the columns; return the number of its steps."""
+        group = self._file[DATA][name]
+        found = {path: h5py.Dataset(item) for path, item in arrays_below(group.id)}
+        check_limit("columns", len(found), f"{self.filename}: {name}")
+        heads = [path for path in (*ACTIONS, *found) if path in found]
+        shape = found[heads[0]].shape if heads else None
+        steps = shape[0] if shape else 0
+        stated = group.attrs.get("num_samples", steps or "one or more")
+        if not steps or not np.array_equal(stated, steps):
+            raise SourceError(
+                f"{self.filename}: {name} has {steps:,} steps; expected {stated}.",
+                path=self.filename,
+                key=name,
+                expected=stated,
+                found=steps,
+                advice="The file is damaged, or a program that removed steps left num_samples.",
+            )
+        for path, item in found.items():
+            self._has[path] += 1
+            if problem := self._problem(path, item, steps):
+                self._drop(path, f"{problem} ({name})")
+        return steps
+
+    def _problem(self, path: str, item: h5py.Dataset, steps: int) -> str:
+        """Return the reason why an array of an episode cannot be rows of a column."""
+        if not item.shape or path not in self.columns:
+            if path in self.dropped or (problem := problem_of(item)):
+                return self.dropped.get(path) or problem
+            self.columns[path] = EpisodeColumn(item.shape[1:], item.dtype)
+        if item.shape[0] != steps:
+            return f"it has {item.shape[0]:,} rows for {steps:,} steps"
+        if item.size and not item.id.get_storage_size():
+            return f"its {item.shape[0]:,} rows are declared but not stored"
+        rows = EpisodeColumn(item.shape[1:], item.dtype)
+        is_other = rows != self.columns[path]
+        return f"its rows change from {self.columns[path]} to {rows}" if is_other else ""
+
+    def _drop(self, path: str, problem: str) -> None:
+        if path.partition("/")[0] in NEEDED:
+            raise SourceError(
+                f"{self.filename}: {path} is damaged: {problem}.",
+                path=self.filename,
+                key=path,
+                found=problem,
+                advice="Download the file again, or write it again with all steps.",
+            )
+        self.dropped.setdefault(path, problem)
+        self.columns.pop(path, None)
+
+    def _rows(self, name: str, pieces: list[EpisodeSlice], num_rows: int) -> np.ndarray:
+        rows = np.empty((num_rows, *self.columns[name].shape), self.columns[name].dtype)
+        row = 0
+        for piece in pieces:
+            stop = row + piece.stop - piece.start
+            path = f"{DATA}/{self.names[piece.episode]}/{name}"
+            rows[row:stop] = read_part(self._file, path, piece.start, piece.stop)
+            row = stop
+        return rows
+
+    def _key(self, name: str, rows: EpisodeColumn) -> Key:
+        head, *below = name.split("/")
+        if name in (MASK, LANGUAGE):
+            return ("split",) if name == MASK else ("language",)
+        images = ("images",) if head in ("obs", "next_obs") and rows.is_image else ()
+        return (*KEYS.get(head, ("info", head)), *images, *below)
+
+    def _masks(self) -> dict[str, np.ndarray]:
+        """Return the split of each episode, text, and whether it is in each other mask, bool."""
+        group = self._file.get(MASK)
+        if not isinstance(group, h5py.Group):
+            return {}
+        splits, masks = np.full(len(self.names), "", object), {}
+        missing = []
+        numbers = {name.encode(): number for number, name in enumerate(self.names)}
+        for mask, item in group.items():
+            if not (isinstance(item, h5py.Dataset) and len(item.shape or ()) == 1) or (
+                h5py.check_string_dtype(item.dtype) is None
+            ):
+                self.dropped[f"{MASK}/{mask}"] = "it does not list the names of episodes"
+                continue
+            check_limit("columns", item.size, f"{self.filename}: {MASK}/{mask}")
+            listed = set(map(bytes, read_range(item, 0, item.size)))
+            here = sorted(numbers[name] for name in listed & numbers.keys())
+            if len(here) < len(listed):
+                missing.append(f"{len(listed) - len(here):,} of {len(listed):,} in {mask}")
+            if mask not in SPLITS:
+                masks[f"{MASK}/{mask}"] = np.isin(np.arange(len(self.names)), here)
+                continue
+            if twice := [number for number in here if splits[number]]:
+                name, other = self.names[twice[0]], splits[twice[0]]
+                raise SourceError(
+                    f"{self.filename}: {name} is in {MASK}/{other} and in {MASK}/{mask}; expected "
+                    "one split for each episode.",
+                    path=self.filename,
+                    key=f"{MASK}/{mask}",
+                    found=name,
+                )
+            splits[here] = mask
+        if missing:
+            self.notes.append(f"masks name episodes that the file lacks: {', '.join(missing)}")
+        return ({MASK: splits} if any(splits) else {}) | masks
+
+    def _language(self) -> dict[str, np.ndarray]:
+        """Return LIBERO's instruction, which is that of all episodes."""
+        problem = self._file[DATA].attrs.get(LANGUAGE)
+        info = read_json(problem, LANGUAGE) if isinstance(problem, str | bytes) else None
+        text = info.get("language_instruction") if isinstance(info, dict) else None
+        if isinstance(text, list):
+            text = "".join(map(str, text))
+        if not isinstance(text, str):
+            return {}
+        texts = np.empty(len(self.names), object)
+        texts[:] = text
+        return {LANGUAGE: texts}
+
+
+def episode_names(file: h5py.File) -> list[str]:
+    """Return the names of the episodes, by number: h5py sorts demo_10 before demo_2."""
+    data = file.get(DATA)
+    names = data if isinstance(data, h5py.Group) else ()
+    numbers = {name: int(found[1]) for name in names if (found := NUMBERED.fullmatch(name))}
+    groups = [name for name in numbers if data.get(name, getclass=True) is h5py.Group]
+    return sorted(groups, key=lambda name: (numbers[name], name))
+
+
+def _attributes(item: h5py.Group) -> dict[str, Any]:
+    """Return the attributes of a group as JSON values; those of other types as text."""
+    found = {}
+    for name in item.attrs:
+        attribute = item.attrs.get_id(name)
+        if h5py.check_vlen_dtype(attribute.dtype) and attribute.shape != ():
+            continue  # any number of references to the same bytes
+        value = item.attrs[name]
+        value = value.decode(errors="replace") if isinstance(value, bytes) else value
+        plain = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+        found[name] = finite(json.loads(json.dumps(plain, default=str)))
+    return found
+
+
+def _is_json(value: Any) -> bool:
+    return isinstance(value, str) and value.lstrip().startswith("{")
