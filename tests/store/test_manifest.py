@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.install.find import condition_of
 from datasets_cli.schema.columns import Column
+from datasets_cli.schema.texts import RecordedColumn
 from datasets_cli.store import manifest as manifest_file
 from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest
 from datasets_cli.store.sealed_json import MAX_DEPTH, parse, seal
@@ -39,6 +40,8 @@ WHOLE = Manifest(
     successors={"rule": "recorded", "version": 1},
     metadata={"notes": ["one"], "ref_min_score": 1.5},
     statistics={"reward": {"min": 1.0, "max": None}},
+    recorded=(RecordedColumn("act", ("action",), "<f8", (2,)),),
+    splits={"train": {"trajectories": 1, "transitions": 3}},
 )
 DERIVED = replace(
     WHOLE,
@@ -204,6 +207,11 @@ def test_any_value_in_any_place_is_read_or_damaged(data: st.DataObject, tmp_path
         (("columns", 0, "shape"), [0, 2**47, 8], "columns", 3 * 2**50),
         (("columns", 0, "shape"), [1] * 100, "columns[0].shape", [1] * 100),
         (("columns", 0, "key"), [], "columns[0].key", []),
+        (("recorded", 0, "key"), ["next"], "recorded", "next"),
+        (("recorded", 0, "shape"), [3], "recorded", "action"),
+        (("recorded", 0, "dtype"), "<U0", "recorded", "action"),
+        (("splits", "train", "transitions"), -1, "splits.train.transitions", -1),
+        (("splits", "train"), 3, "splits.train", 3),
         (("columns", 0, "key"), ["next", "reward"], "columns", ["next.reward"] * 2),
         (("columns", 0, "key"), ["next"], "columns", ["next", "next.reward"]),
         (("files",), {"a": {"bytes": 1, "sha256": "no"}}, "files.a.sha256", "no"),
