@@ -152,7 +152,7 @@ OFFERED = {
     "rlds preprocess der": ["derived/scaled"],
     "rlds preprocess x --name ": ["scaled"],
     "rlds record CartPole-v1 --name ca": ["cartpole"],
-    "rlds list --family ": ["atari_dqn", "d4rl", "demo", "minari", "openml"],
+    "rlds list --family ": ["atari_dqn", "d4rl", "demo", "minari", "neorl2", "openml"],
     "rlds download x --layout ": ["ted", "compact"],
     "rlds convert x --layout c": ["compact"],
     "rlds download x --engine d": ["dask"],

@@ -14,7 +14,7 @@ import gzip
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from datasets_cli.install.installation import Installation, install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import Resource
 from datasets_cli.recipes.d4rl import catalogue as d4rl
+from datasets_cli.recipes.neorl2 import catalogue as neorl2
 from datasets_cli.recipes.robomimic import catalogue as robomimic
 from datasets_cli.sources.http import Http
 from tests.support import minari_values
@@ -37,6 +38,7 @@ from tests.support.paths import TEST_DATA
 from tests.support.values import Expected, expect, read_source
 
 DOOR = DATA / "d4rl" / "hand_dapg" / "door-v0_demos_clipped.hdf5"
+SIMGLUCOSE = TEST_DATA / "neorl2"
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,14 @@ def state_lift(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(robomimic, "_table", lambda: known)
 
 
+def state_simglucose(patch: pytest.MonkeyPatch) -> None:
+    """State the md5 of the train file that was cut from the published val file."""
+    table = neorl2._table()
+    md5 = hashlib.md5((SIMGLUCOSE / "Simglucose-train.npz").read_bytes()).hexdigest()
+    known = {**table, "Simglucose": table["Simglucose"] | {"train_md5": md5}}
+    patch.setattr(neorl2, "_table", lambda: known)
+
+
 # What must become of the files.
 
 
@@ -204,6 +214,24 @@ def read_minari(folder: Path) -> Expected:
     texts = minari_values.texts_by_h5py(folder)
     ends = np.flatnonzero(leaves["next", "done"]) + 1
     return Expected(leaves, [0, *ends.tolist()], recorded=True, texts=texts)
+
+
+def read_simglucose(folder: Path) -> Expected:
+    """The rows of train, then those of val; each row names its file."""
+    splits = {name: np.load(folder / f"Simglucose-{name}.npz") for name in ("train", "val")}
+    names = {
+        "obs": "observations",
+        "action": "actions",
+        "reward": "rewards",
+        "next_obs": "next_observations",
+        "done": "terminals",
+        "truncated": "timeouts",
+    }
+    source = {
+        name: np.concatenate([file[key] for file in splits.values()]) for key, name in names.items()
+    }
+    texts = [name for name, file in splits.items() for _ in file["reward"]]
+    return replace(expect(source), texts={("split",): texts})
 
 
 def read_iris(folder: Path) -> Expected:
@@ -291,6 +319,16 @@ CASES = {
             DATA / "minari" / "D4RL" / "door" / "human-v2" / "data",
             read_minari,
             lambda: demo("hf"),
+        ),
+        Case(
+            "neorl2/Simglucose",
+            SIMGLUCOSE,
+            read_simglucose,
+            lambda: {
+                f"http://datasets.polixir.site/neorl2/Simglucose/{path.name}": path.read_bytes()
+                for path in SIMGLUCOSE.glob("Simglucose-*.npz")
+            },
+            state_simglucose,
         ),
         Case(
             "openml/61",

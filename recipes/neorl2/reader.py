@@ -1,0 +1,106 @@
+"""Reading NeoRL-2's archives: a row for each step, with its recorded successor and two flags.
+
+The flags are float32, and every break of the chain of successors is a flagged row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from datasets_cli.formats.npz import NpzArray, read_headers, read_rows
+from datasets_cli.recipe import TRAJECTORY_END, Block, Description, Key, Source, SourceError
+
+from .catalogue import SPLITS, cut_of
+
+KEYS: dict[str, Key] = {
+    "obs": ("observation",),
+    "action": ("action",),
+    "reward": ("next", "reward"),
+    "done": ("next", "terminated"),
+    "truncated": ("next", "truncated"),
+    "next_obs": ("next", "observation"),
+}
+FLAGS = ("done", "truncated")
+
+
+def describe(source: Source) -> Description:
+    """Return the scores, the rows of each split, and notes on arrays that are left out."""
+    assert source.entry is not None
+    metadata, notes = dict(source.entry.details), []
+    metadata["splits"] = {split: stop for split, _, _, stop in _files(source)}
+    if cut := cut_of(source.name):
+        metadata["official_cut"] = cut
+    for path in source.files.values():
+        if others := read_headers(path).keys() - KEYS.keys():
+            notes.append(f"arrays of {path.name} that are left out: {', '.join(sorted(others))}")
+    return Description(metadata, tuple(notes), names={key: name for name, key in KEYS.items()})
+
+
+def blocks(source: Source) -> Iterator[Block]:
+    """Yield the rows of the train file, then those of the val file."""
+    files = list(_files(source))
+    total_rows = sum(stop for *_, stop in files)
+    for split, path, arrays, stop in files:
+        first = 0
+        for rows in _rows(path, arrays):
+            # Rows behind the official cut are read too: the checksums are at the end.
+            columns = {KEYS[name]: values[: max(0, stop - first)] for name, values in rows.items()}
+            first += len(rows["obs"])
+            if count := len(columns["observation",]):
+                columns["split",] = np.full(count, split, object)
+                columns[TRAJECTORY_END] = np.arange(first - count, first) == stop - 1
+                yield Block(columns, total_rows=total_rows)
+
+
+def _files(source: Source) -> Iterator[tuple[str, Path, dict[str, NpzArray], int]]:
+    """Yield the split, path and arrays of each file, and the number of its rows to convert."""
+    cut = cut_of(source.name)
+    for split in SPLITS:
+        (path,) = (each for name, each in source.files.items() if name.endswith(f"-{split}.npz"))
+        found = read_headers(path, KEYS)
+        arrays = {name: found[name] for name in KEYS}
+        stop = arrays["obs"].shape[0]
+        if not stop:
+            raise SourceError(f"{path.name} has no rows.", path=path, key="obs", found=0)
+        yield split, path, arrays, _cut_at(path, arrays, cut[split]) if cut else stop
+
+
+def _cut_at(path: Path, arrays: dict[str, NpzArray], num_trajectories: int) -> int:
+    """Return the number of rows of the first flagged trajectories, as neorl2's loader counts."""
+    first, stop, num_ends = 0, 0, 0
+    for rows in _rows(path, {name: arrays[name] for name in FLAGS}):
+        ends = np.flatnonzero((rows["done"] != 0) | (rows["truncated"] != 0))
+        ends = ends[: num_trajectories - num_ends]
+        if len(ends):
+            stop, num_ends = first + int(ends[-1]) + 1, num_ends + len(ends)
+        first += len(rows["done"])
+    if not stop:
+        raise SourceError(
+            f"{path.name} has no trajectory that ends, so that it cannot be cut.",
+            path=path,
+            key="done",
+        )
+    return stop
+
+
+def _rows(path: Path, arrays: dict[str, NpzArray]) -> Iterator[dict[str, np.ndarray]]:
+    """Yield the rows of an archive in bounded blocks, after checking that flags are 0 or 1."""
+    first = 0
+    for rows in read_rows(path, arrays):
+        for name in FLAGS:
+            wrong = np.flatnonzero((rows[name] != 0) & (rows[name] != 1))
+            if wrong.size:
+                row, found = first + int(wrong[0]), rows[name].ravel()[wrong[0]]
+                raise SourceError(
+                    f"{path.name}: {name} is {found} in row {row:,}; expected 0 or 1.",
+                    path=path,
+                    key=name,
+                    row=row,
+                    expected="0 or 1",
+                    found=str(found),
+                )
+        first += len(rows["done"])
+        yield rows
