@@ -185,6 +185,8 @@ def root_of_pages(
     install_dataset("minari/D4RL/door/human-v2", Config(root), door)
     ant = InstallOptions(source=str(TEST_DATA / "d4rl" / "cuts"), accept_any=True)
     install_dataset("d4rl/ant-medium-v0", Config(root), ant)
+    glucose = InstallOptions(source=str(TEST_DATA / "neorl2"), accept_any=True)
+    install_dataset("neorl2/Simglucose", Config(root), glucose)
     maze_files.install(maze_files.unpack("open", root.with_suffix(".maze")), Config(root))
     return root
 

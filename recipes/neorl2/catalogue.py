@@ -68,7 +68,7 @@ def find(name: str, web: Web | None) -> CatalogueEntry | None:
 
 
 def variant(name: str, options: Mapping[str, str]) -> str:
-    """Return the name of the variant for ``cut``; a task that is not cut has none."""
+    """Return the name of the variant for ``cut``, or of the task if its loader does not cut it."""
     cut = options.get("cut", CUTS[name.endswith(OFFICIAL)])
     if cut not in CUTS or (name.endswith(OFFICIAL) and cut == "none"):
         raise UsageError(

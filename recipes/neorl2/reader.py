@@ -27,7 +27,7 @@ FLAGS = ("done", "truncated")
 
 
 def describe(source: Source) -> Description:
-    """Return the scores, the rows of each split, and notes on arrays that are left out."""
+    """Return the scores, the rows of each split, and notes on unknown arrays, which are not read."""
     assert source.entry is not None
     metadata, notes = dict(source.entry.details), []
     metadata["splits"] = {split: stop for split, _, _, stop in _files(source)}
@@ -35,7 +35,7 @@ def describe(source: Source) -> Description:
         metadata["official_cut"] = cut
     for path in source.files.values():
         if others := read_headers(path).keys() - KEYS.keys():
-            notes.append(f"arrays of {path.name} that are left out: {', '.join(sorted(others))}")
+            notes.append(f"unknown arrays of {path.name} are not read: {', '.join(sorted(others))}")
     return Description(metadata, tuple(notes), names={key: name for name, key in KEYS.items()})
 
 
