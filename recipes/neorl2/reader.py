@@ -27,7 +27,7 @@ FLAGS = ("done", "truncated")
 
 
 def describe(source: Source) -> Description:
-    """Return the scores, the rows of each split, and notes on unknown arrays, which are not read."""
+    """Return the scores, the rows of each split, and notes on arrays that are not read."""
     assert source.entry is not None
     metadata, notes = dict(source.entry.details), []
     metadata["splits"] = {split: stop for split, _, _, stop in _files(source)}

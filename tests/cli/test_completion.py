@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from datasets_cli.catalogue.entries import families
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from tests.conftest import DOOR
@@ -152,7 +153,7 @@ OFFERED = {
     "rlds preprocess der": ["derived/scaled"],
     "rlds preprocess x --name ": ["scaled"],
     "rlds record CartPole-v1 --name ca": ["cartpole"],
-    "rlds list --family ": ["atari_dqn", "d4rl", "demo", "minari", "neorl2", "openml"],
+    "rlds list --family ": sorted(families()),
     "rlds download x --layout ": ["ted", "compact"],
     "rlds convert x --layout c": ["compact"],
     "rlds download x --engine d": ["dask"],
