@@ -221,6 +221,7 @@ class Resource(JsonForm):
         kind = KINDS.get(self.magic, kind)
         raise SourceError(
             f"{self.filename} from {origin}: expected {kind}, found {found}.",
+            path=self.filename,
             expected=kind,
             found=found,
             advice=f"Try another {MIRROR} or {SOURCE}.",

@@ -24,6 +24,8 @@ KEYS: dict[str, Key] = {
     "next_obs": ("next", "observation"),
 }
 FLAGS = ("done", "truncated")
+LIKE = {"obs": "obs", "next_obs": "obs", "action": "action"}
+"""Arrays with several numbers in a row, and the array of the train file with as many."""
 
 
 def describe(source: Source) -> Description:
@@ -58,6 +60,7 @@ def blocks(source: Source) -> Iterator[Block]:
 def _files(source: Source) -> Iterator[tuple[str, Path, dict[str, NpzArray], int]]:
     """Yield the split, path and arrays of each file, and the number of its rows to convert."""
     cut = cut_of(source.name)
+    train: dict[str, NpzArray] = {}
     for split in SPLITS:
         (path,) = (each for name, each in source.files.items() if name.endswith(f"-{split}.npz"))
         found = read_headers(path, KEYS)
@@ -65,7 +68,22 @@ def _files(source: Source) -> Iterator[tuple[str, Path, dict[str, NpzArray], int
         stop = arrays["obs"].shape[0]
         if not stop:
             raise SourceError(f"{path.name} has no rows.", path=path, key="obs", found=0)
+        train = train or arrays
+        for name, each in arrays.items():
+            _check_shape(path, name, each, train[LIKE[name]].shape[1:2] if name in LIKE else ())
         yield split, path, arrays, _cut_at(path, arrays, cut[split]) if cut else stop
+
+
+def _check_shape(path: Path, name: str, array: NpzArray, row: tuple[int, ...]) -> None:
+    expected, found = f"float32 {list(row)}", f"{array.dtype} {list(array.shape[1:])}"
+    if found != expected:
+        raise SourceError(
+            f"{path.name}: a row of {name} is {found}; expected {expected}.",
+            path=path,
+            key=name,
+            expected=expected,
+            found=found,
+        )
 
 
 def _cut_at(path: Path, arrays: dict[str, NpzArray], num_trajectories: int) -> int:

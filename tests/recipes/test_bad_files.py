@@ -1,0 +1,186 @@
+"""Files of every family with every kind of fault: rejected by name, in bounded memory.
+
+A family joins with an entry of FAMILIES: a dataset, a function that writes its good files and
+returns the one to spoil, and the faults that only its format can have. All are also cut.
+"""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from datasets_cli.config import Config
+from datasets_cli.errors import SourceError
+from datasets_cli.install.installation import install_dataset
+from datasets_cli.install.options import InstallOptions
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.manifest import read_manifest
+from tests.support.bombs import peak_bytes
+from tests.support.paths import TEST_DATA
+
+MOST_BYTES = 1 << 30
+Fault = Callable[[Path], Any]
+"""Spoils a good file."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A small dataset of a family.
+
+    Args:
+        id: the dataset.
+        write: writes its good files into an empty folder, and returns the file that faults spoil.
+        faults: by name, those of its format.
+    """
+
+    id: str
+    write: Callable[[Path], Path]
+    faults: Mapping[str, Fault] = field(default_factory=dict)
+
+
+def cut(at: int, path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) * at // 20])
+
+
+SHARED: dict[str, Fault] = {
+    **{f"cut at {at} of 20": partial(cut, at) for at in range(20)},
+    "a web page": lambda path: path.write_bytes(b"<!DOCTYPE html>\n<title>Hello"),
+    "text": lambda path: path.write_bytes(b"hello\n" * 1000),
+}
+
+
+def assert_rejected(family: Family, fault: Fault, folder: Path, config: Config) -> None:
+    folder.mkdir()
+    fault(path := family.write(folder))
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+    before = peak_bytes()
+    with pytest.raises(SourceError) as caught:
+        install_dataset(family.id, config, InstallOptions(source=str(folder), accept_any=True))
+    assert peak_bytes() - before < MOST_BYTES
+    assert caught.value.exit_code == 4
+    assert caught.value.path is not None and Path(caught.value.path).name == path.name
+    assert not [*CacheRoot(config.root).installed(), *config.root.glob("tmp/*")]
+
+
+# numpy's archives.
+
+
+def npz(path: Path, **changes: Any) -> None:
+    """Replace arrays of an archive; None removes one, and a function changes it."""
+    with np.load(path) as file:
+        arrays = dict(file)
+    for name, change in changes.items():
+        arrays[name] = change(arrays[name]) if callable(change) else change
+    np.savez_compressed(path, **{name: each for name, each in arrays.items() if each is not None})
+
+
+def member(path: Path, name: str, shape: tuple[int, ...], size: int | None = None) -> None:
+    """Replace an array by a header that claims float32 of a shape; ``size`` is what zip claims."""
+    with zipfile.ZipFile(path) as archive:
+        others = {each: archive.read(each) for each in archive.namelist() if each != name}
+    text = repr({"descr": "<f4", "fortran_order": False, "shape": shape}).encode() + b"\n"
+    others[name] = b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for each, data in others.items():
+            archive.writestr(each, data)
+        if size is not None:
+            archive.getinfo(name).file_size = size + len(others[name])
+
+
+def renamed(path: Path, name: str, other: str) -> None:
+    with zipfile.ZipFile(path) as archive:
+        arrays = {each: archive.read(each) for each in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for each, data in arrays.items():
+            archive.writestr(other if each == name else each, data)
+
+
+def flipped(path: Path) -> None:
+    """Change a byte of a stored array, so that its checksum is wrong."""
+    with np.load(path) as file:
+        np.savez(path, **file)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+
+
+def archive_faults(row: str, names: tuple[str, ...]) -> dict[str, Fault]:
+    """Return the faults of an archive with ``names``; ``row`` is one of several numbers a row."""
+    first = f"{row}.npy"
+    return {
+        **{f"no {name}": partial(npz, **{name: None}) for name in names},
+        "no arrays": np.savez,
+        "no rows": partial(npz, **{name: lambda rows: rows[:0] for name in names}),
+        "a row less": partial(npz, **{row: lambda rows: rows[:-1]}),
+        "a row more": partial(npz, **{row: lambda rows: np.concatenate([rows, rows[:1]])}),
+        "one number": partial(npz, **{row: np.float32(1)}),
+        "Python objects": partial(npz, **{row: lambda rows: np.array([{}] * len(rows), object)}),
+        "dates": partial(npz, **{row: lambda rows: np.zeros(len(rows), "M8[s]")}),
+        "text": partial(npz, **{row: lambda rows: np.full(len(rows), "x")}),
+        "a wrong checksum": flipped,
+        "10^9 rows": lambda path: member(path, first, (10**9,)),
+        "10^9 rows that zip claims too": lambda path: member(path, first, (10**9,), 4 * 10**9),
+        "a shape below 0": lambda path: member(path, first, (-1, 4)),
+        "a name with ..": lambda path: renamed(path, first, f"../{first}"),
+    }
+
+
+# NeoRL-2.
+
+NEORL2 = ("obs", "action", "reward", "next_obs", "done", "truncated")
+
+
+def write_neorl2(folder: Path) -> Path:
+    """Write val with the rows of train, which are few."""
+    source = TEST_DATA / "neorl2" / "Simglucose-train.npz"
+    shutil.copy(source, folder)
+    return Path(shutil.copy(source, folder / "Simglucose-val.npz"))
+
+
+FAMILIES = {
+    "neorl2": Family(
+        "neorl2/Simglucose",
+        write_neorl2,
+        {
+            **archive_faults("obs", NEORL2),
+            "successors of another width": partial(npz, next_obs=lambda rows: rows[:, 1:]),
+            "rows of another width than train's": partial(
+                npz, obs=lambda rows: rows[:, 1:], next_obs=lambda rows: rows[:, 1:]
+            ),
+            "float64": partial(npz, action=lambda rows: rows.astype(float)),
+            "two rewards a row": partial(npz, reward=lambda rows: np.stack([rows, rows], 1)),
+            "a flag of 0.5": partial(npz, done=lambda rows: rows + np.float32(0.5)),
+            "a flag that is NaN": partial(npz, truncated=lambda rows: rows * np.float32(np.nan)),
+        },
+    ),
+}
+CASES = [
+    pytest.param(family, fault, id=f"{name}: {text}")
+    for name, family in FAMILIES.items()
+    for text, fault in {**SHARED, **family.faults}.items()
+]
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_the_good_files_are_read(family: Family, config: Config, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    family.write(tmp_path / "source")
+    options = InstallOptions(source=str(tmp_path / "source"), accept_any=True)
+    path = install_dataset(family.id, config, options).path
+    assert read_manifest(path).num_transitions > 0
+
+
+@pytest.mark.parametrize(("family", "fault"), CASES)
+def test_a_bad_file_is_rejected_by_name(
+    family: Family, fault: Fault, config: Config, tmp_path: Path
+) -> None:
+    assert_rejected(family, fault, tmp_path / "source", config)
