@@ -74,7 +74,7 @@ def assert_rejected(family: Family, fault: Fault, folder: Path, config: Config) 
 # numpy's archives.
 
 
-def npz(path: Path, **changes: Any) -> None:
+def npz(path: Path, /, **changes: Any) -> None:
     """Replace arrays of an archive; None removes one, and a function changes it."""
     with np.load(path) as file:
         arrays = dict(file)

@@ -27,6 +27,7 @@ from datasets_cli.errors import AccessError, IntegrityError
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import Block, CatalogueEntry, Recipe, Resource, Source, deferred
+from datasets_cli.schema.columns import TERMINATED, show_key
 from datasets_cli.store.cache_root import CacheRoot, check_id
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import read_manifest
@@ -213,7 +214,7 @@ def test_a_download_that_was_cut_goes_on_where_it_stopped(
     assert found.files == read_manifest(install(publisher.case, tmp_path, "ted")).files
 
 
-Leaves = dict[Key, np.ndarray]
+Leaves = Columns = dict[Key, np.ndarray]
 
 
 @pytest.fixture(scope="module")
@@ -269,19 +270,56 @@ def test_every_value_equals_the_source_read_independently(
 # Planted faults, of which the comparison must see every one.
 
 
-def test_a_recipe_that_shifts_its_actions_is_seen(
-    case: Case, expected: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def _some(columns: Columns, *roots: str) -> Key:
+    """Return the first column under one of the roots, such as the reward if there is one."""
+    return next(key for root in roots for key in columns if show_key(key).startswith(root))
+
+
+def shifted(columns: Columns) -> Columns:
+    return {key: np.roll(columns[key], 1, axis=0) for key in columns if key[0] == "action"}
+
+
+def swapped(columns: Columns) -> Columns:
+    return {key: np.concatenate([rows[1::-1], rows[2:]]) for key, rows in columns.items()}
+
+
+def flipped(columns: Columns) -> Columns:
+    """Change the last bit of a number."""
+    rows = columns[key := _some(columns, "next.reward", "action")].copy()
+    rows[-1:].view(np.uint8)[..., 0] ^= 1
+    return {key: rows}
+
+
+def cast(columns: Columns) -> Columns:
+    rows = columns[key := _some(columns, "action")]
+    return {key: rows.astype("f4" if rows.dtype == np.float64 else "f8")}
+
+
+def ended(columns: Columns) -> Columns:
+    """End a trajectory after the first row, or continue one that ends there."""
+    flags = np.zeros(len(next(iter(columns.values()))), np.bool_)
+    flags = np.array(columns.get(TERMINATED, flags)).reshape(-1) != 0
+    flags[0] ^= True
+    return {TERMINATED: flags}
+
+
+@pytest.mark.parametrize("fault", [shifted, swapped, flipped, cast, ended])
+def test_a_recipe_with_a_planted_fault_is_seen(
+    fault: Callable[[Columns], Columns],
+    case: Case,
+    expected: Expected,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     recipe = load_recipe(case.family)
 
-    def shifted(source: Source) -> Iterator[Block]:
+    def blocks(source: Source) -> Iterator[Block]:
         for block in recipe.blocks(source):
-            actions = np.roll(block.columns["action",], 1, axis=0)
-            yield replace(block, columns={**block.columns, ("action",): actions})
+            yield replace(block, columns={**block.columns, **fault(dict(block.columns))})
 
-    monkeypatch.setattr(names, "load_recipe", lambda family: replace(recipe, blocks=shifted))
+    monkeypatch.setattr(names, "load_recipe", lambda family: replace(recipe, blocks=blocks))
     leaves = read(open_dataset(install(case, tmp_path, "ted")))
-    with pytest.raises(AssertionError, match="action"):
+    with pytest.raises(AssertionError):
         assert_same(leaves, expected.leaves)
 
 
