@@ -146,7 +146,9 @@ class Installation:
         resolved = self._resolve(text)
         name, typed = resolved.id.partition("~")[0], text.partition("~")[0]
         if name not in (typed, f"{resolved.recipe.family}/{typed}"):
-            self._progress(Note(f"{text} is {resolved.id}, its newest version"))
+            is_version = typed in name  # otherwise, a second name
+            newest = ", its newest version" if is_version else ""
+            self._progress(Note(f"{text} is {resolved.id}{newest}"))
         if id := self._find_installed(resolved):
             _note_installed(id, self._install_options, self._progress)
             return _installed(root, id, self._install_options.layout)

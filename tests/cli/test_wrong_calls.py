@@ -263,7 +263,7 @@ WORDS = [
     Wrong("list --fam d4rl", 2, "--family"),
     Wrong("list --root", 2, "--root needs a value: --root PATH"),
     Wrong("list --json=yes", 2, "'--json' does not take a value"),
-    Wrong("list --family nosuch", 2, "atari_dqn, d4rl, demo, minari, openml"),
+    Wrong("list --family nosuch", 2, "atari_dqn, d4rl, demo, minari"),
     Wrong("list --filter 'nosuch>1'", 2, "size, download, disk, transitions, trajectories, with"),
     Wrong("list --filter 'size>big'", 2, "such as 'size>1GB'"),
     Wrong("list -n 0", 2, "--num is 0; expected 1 or more"),

@@ -146,6 +146,29 @@ def write_neorl2(folder: Path) -> Path:
     return Path(shutil.copy(source, folder / "Simglucose-val.npz"))
 
 
+# OGBench.
+
+OGBENCH = "pointmaze-medium-navigate"
+
+
+def write_ogbench(folder: Path) -> Path:
+    for suffix in ("", "-val"):
+        name = f"{OGBENCH}-v0{suffix}.npz"
+        path = Path(shutil.copy(TEST_DATA / "ogbench" / name, folder))
+    return path
+
+
+def with_flag(row: int, value: Any) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function that changes one flag."""
+
+    def change(flags: np.ndarray) -> np.ndarray:
+        flags = flags.astype(np.asarray(value).dtype)
+        flags[row] = value
+        return flags
+
+    return change
+
+
 FAMILIES = {
     "neorl2": Family(
         "neorl2/Simglucose",
@@ -160,6 +183,25 @@ FAMILIES = {
             "two rewards a row": partial(npz, reward=lambda rows: np.stack([rows, rows], 1)),
             "a flag of 0.5": partial(npz, done=lambda rows: rows + np.float32(0.5)),
             "a flag that is NaN": partial(npz, truncated=lambda rows: rows * np.float32(np.nan)),
+        },
+    ),
+    "ogbench": Family(
+        f"ogbench/{OGBENCH}-singletask-task5-v0",
+        write_ogbench,
+        {
+            **archive_faults("observations", ("observations", "actions", "terminals", "qpos")),
+            "no flag in the last row": partial(npz, terminals=with_flag(-1, False)),
+            "no flags": partial(npz, terminals=np.zeros_like),
+            "a flag in the first row": partial(npz, terminals=with_flag(0, True)),
+            "a flag after a flag": partial(npz, terminals=with_flag(-2, True)),
+            "a flag of 2": partial(npz, terminals=with_flag(30, np.int64(2))),
+            "a flag of 0.5": partial(npz, terminals=with_flag(30, 0.5)),
+            "a flag that is NaN": partial(npz, terminals=with_flag(30, np.nan)),
+            "two flags a row": partial(npz, terminals=lambda rows: np.stack([rows, rows], 1)),
+            "a narrow qpos": partial(npz, qpos=lambda rows: rows[:, :1]),
+            "an array that train lacks": partial(npz, button_states=np.zeros((101, 9))),
+            "float64 where train has float32": partial(npz, qvel=lambda rows: rows.astype(float)),
+            "10^9 flags": lambda path: member(path, "terminals.npy", (10**9,), 4 * 10**9),
         },
     ),
 }

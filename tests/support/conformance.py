@@ -31,7 +31,7 @@ from datasets_cli.recipes.d4rl import catalogue as d4rl
 from datasets_cli.recipes.neorl2 import catalogue as neorl2
 from datasets_cli.recipes.robomimic import catalogue as robomimic
 from datasets_cli.sources.http import Http
-from tests.support import minari_values
+from tests.support import minari_values, ogbench_files
 from tests.support.demo_pages import DATA, PUBLISHERS, pages
 from tests.support.origin import GOOD, Fault, Origin
 from tests.support.paths import TEST_DATA
@@ -348,6 +348,12 @@ CASES = {
             read_lift,
             lambda: {f"{robomimic.STANFORD}lift/ph/low_dim.hdf5": LIFT.read_bytes()},
             state_lift,
+        ),
+        Case(
+            "ogbench/pointmaze-medium-navigate-singletask-task1-v0",
+            ogbench_files.FOLDER,
+            ogbench_files.read_task1,
+            ogbench_files.published,
         ),
     )
 }
