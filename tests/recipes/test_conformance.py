@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -46,6 +47,7 @@ from tests.support.conformance import (
     prepared,
     published_families,
 )
+from tests.support.killed import call_killed
 from tests.support.origin import Fault, Origin
 from tests.support.values import Expected, Key, assert_folder, assert_same
 
@@ -222,6 +224,17 @@ def test_a_download_that_was_cut_goes_on_where_it_stopped(
     for path in sizes.keys() - {largest, *publisher.asked}:
         assert len(publisher.origin.log(path)) == 1, path
     assert found.files == read_manifest(install(publisher.case, tmp_path, "ted")).files
+
+
+def test_a_download_that_is_killed_20_times_is_completed(
+    publisher: Publisher, tmp_path: Path
+) -> None:
+    codes = [
+        call_killed(lambda: bool(install_ted(publisher)) - 1, step, tmp_path) for step in range(20)
+    ]
+    assert codes == [-signal.SIGKILL] * 20
+    assert not list(publisher.config.root.rglob("manifest.json"))
+    assert_folder(install_ted(publisher), publisher.case.expected())
 
 
 Leaves = Columns = dict[Key, np.ndarray]

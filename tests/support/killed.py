@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,11 @@ CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir"}
 
 def run_killed(call: str, step: int, root: Path, folder: Path) -> int:
     """Run a command that is killed before the change of so many; return its exit code."""
+    return call_killed(lambda: main([*shlex.split(call), "--root", str(root)]), step, folder)
+
+
+def call_killed(function: Callable[[], int], step: int, folder: Path) -> int:
+    """Call a function in a process that is killed before the change of so many."""
 
     def command() -> int:
         changes = iter(range(step))
@@ -30,7 +36,7 @@ def run_killed(call: str, step: int, root: Path, folder: Path) -> int:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         sys.addaudithook(count)
-        return main([*shlex.split(call), "--root", str(root)])
+        return function()
 
     return Forked(command, folder).finish()[0]
 
