@@ -33,7 +33,13 @@ from datasets_cli.errors import (
     install_extra,
 )
 from datasets_cli.schema.columns import TRAJECTORY_END, Key, can_store, rows_per_block
-from datasets_cli.sources.buckets import BucketObject, list_objects, may_lack_list, object_url
+from datasets_cli.sources.buckets import (
+    BucketObject,
+    count_shards,
+    list_objects,
+    may_lack_list,
+    object_url,
+)
 from datasets_cli.sources.resource import HDF5_MAGIC, ZIP_MAGIC, Content, Place, Resource, Web
 
 if TYPE_CHECKING:
@@ -63,6 +69,7 @@ __all__ = [
     "UsageError",
     "Web",
     "can_store",
+    "count_shards",
     "deferred",
     "install_extra",
     "list_objects",

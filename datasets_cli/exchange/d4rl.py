@@ -33,16 +33,16 @@ from datasets_cli.exchange.flat import (
     recorded_columns,
 )
 from datasets_cli.exchange.format import ColumnMap, Recognised, reject_truncated
-from datasets_cli.exchange.hdf5_columns import (
+from datasets_cli.exchange.mapping import ENDS, KNOWN_NAMES, guess
+from datasets_cli.exchange.steps import StepColumns, check_flags, flagged_ends
+from datasets_cli.formats.hdf5 import open_hdf5, problem_of, read_scalar
+from datasets_cli.formats.hdf5_columns import (
     as_bytes,
     datasets_below,
     described,
     new_hdf5,
     runs_of,
 )
-from datasets_cli.exchange.mapping import ENDS, KNOWN_NAMES, guess
-from datasets_cli.exchange.steps import StepColumns, check_flags, flagged_ends
-from datasets_cli.formats.hdf5 import open_hdf5, problem_of, read_scalar
 from datasets_cli.formats.hdf5_episodes import DATA, HDF5Episodes, episode_names
 from datasets_cli.formats.limits import read_json
 from datasets_cli.schema.columns import (

@@ -9,8 +9,7 @@ import numpy as np
 
 from datasets_cli.errors import WrongRows
 from datasets_cli.exchange.columns import RETURNED, check_lengths, named_columns
-from datasets_cli.exchange.format import ColumnMap
-from datasets_cli.exchange.mapping import ENDS
+from datasets_cli.exchange.format import ENDS, ColumnMap
 from datasets_cli.exchange.steps import (
     StepColumns,
     check_flags,

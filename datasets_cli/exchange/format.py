@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -9,22 +10,32 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+from datasets_cli.catalogue.entries import load_recipe
 from datasets_cli.core.progress import Progress
-from datasets_cli.errors import SourceError, Unsupported, UsageError, argument
+from datasets_cli.errors import SourceError, UsageError, WrongRows, argument
 from datasets_cli.exchange.steps import StepColumns
+from datasets_cli.install.fetch import read_blocks, source_errors
+from datasets_cli.recipe import Source
+from datasets_cli.schema.columns import TRAJECTORY_END, show_key
+from datasets_cli.schema.texts import TEXT, as_text, is_text
 from datasets_cli.sources.disk import path_errors
 from datasets_cli.sources.regular_file import kind_of
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
-NAMES = ("npz", "d4rl", "minari", "torchrl", "parquet", "csv", "hf")
+NAMES = ("npz", "d4rl", "minari", "rlds", "torchrl", "parquet", "csv", "hf")
 """The formats in the order in which they are tried; each is a module of this package."""
 ALIASES = dict.fromkeys(("robomimic", "d3rlpy", "maniskill"), "d4rl")
 """Other layouts of HDF5 files, and the format that reads them."""
-READ_ONLY = frozenset({"csv", "hf", *ALIASES})
+READ_ONLY = frozenset({"csv", "hf", "rlds", *ALIASES})
 """Formats that are not written: their modules have no ``losses`` and ``write``."""
 NEED_REWARDS = frozenset({"d4rl", "minari"})
 """Formats whose readers need rewards."""
+
+ENDS = ("ends", "lengths", "episode")
+"""The keys of columns that mark the ends of trajectories."""
+MOST_INFO_BYTES = 100_000
+"""The size of metadata of a recipe that an import keeps."""
 
 ColumnMap = Mapping[str, str]
 """The file's column for each key, written with dots. The keys ``ends``, ``lengths`` and ``episode``
@@ -129,7 +140,6 @@ def recognised(path: Path, name: str | None, columns: Sequence[str] = ()) -> tup
             if known is not None and each in (*NAMES, known.format):
                 return known.format or each, known
         names = [path.name, *(each.name for each in islice(path.rglob("*"), 10_000))]
-    reject_rlds(path, {*names})
     hint = ""
     if columns:
         hint = f"Leave {argument('columns')} out: it is only for CSV files. "
@@ -146,21 +156,6 @@ def recognised(path: Path, name: str | None, columns: Sequence[str] = ()) -> tup
     )
 
 
-def reject_rlds(path: Path, names: set[str]) -> None:
-    """Reject a dataset of TensorFlow Datasets; ``names`` are those of the files at the path."""
-    of_features = {"dataset_info.json", "features.json"} <= names
-    if of_features or (".tfrecord" in path.name and path.with_name("features.json").is_file()):
-        raise Unsupported(
-            f"{path} is a dataset of TensorFlow Datasets: Google's RLDS format, which this program "
-            "does not read.",
-            argument="path",
-            path=path,
-            found="RLDS",
-            advice="Read it with tensorflow_datasets.builder_from_directory(), and pass the arrays "
-            "to create_dataset().",
-        )
-
-
 def reject_truncated(path: Path, *suffixes: str) -> None:
     """Reject a file whose suffix is of a format but whose bytes are not."""
     if path.is_file() and path.suffix.lower() in suffixes:
@@ -171,3 +166,59 @@ def reject_truncated(path: Path, *suffixes: str) -> None:
             found=size,
             advice="Copy or write it again: it may be truncated.",
         )
+
+
+def recognise_source(path: Path, family: str, source: Source, where: str, ends: str) -> Recognised:
+    """Return the columns of a family's files, read from their first steps.
+
+    ``where`` names the file of the metadata, and ``ends`` says how trajectories end.
+    """
+    recipe = load_recipe(family)
+    with source_errors(path.name):
+        description = recipe.describe(source)
+        first = next(recipe.blocks(source), None)
+    if first is None:
+        raise WrongRows(f"{path.name} has no steps. Expected one episode or more.", path=path)
+    metadata = description.metadata
+    large = {key for key, value in metadata.items() if len(json.dumps(value)) > MOST_INFO_BYTES}
+    names = [*map(show_key, first.columns)]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise WrongRows(
+            f"{path.name} has two columns named {twice}.",
+            path=path,
+            key=twice,
+            advice="Rename one.",
+        )
+    columns = {
+        show_key(key): f"{TEXT if is_text(rows) else rows.dtype} {list(rows.shape[1:])}"
+        for key, rows in first.columns.items()
+    }
+    del columns[show_key(TRAJECTORY_END)]
+    return Recognised(
+        columns,
+        {name: name for name in columns},
+        {f"{key} of {where}": f"it has over {MOST_INFO_BYTES:,} bytes" for key in large},
+        {key: value for key, value in metadata.items() if key not in large},
+        ends,
+        description.notes,
+    )
+
+
+def source_blocks(
+    path: Path, family: str, source: Source, columns: ColumnMap, ends: str
+) -> Iterator[StepColumns]:
+    """Yield the chosen columns of a family's files; see ``Format.blocks``."""
+    if mapped := [key for key in ENDS if key in columns]:
+        raise UsageError(
+            f"{argument('map')} {mapped[0]}: {ends}.",
+            argument="map",
+            key=mapped[0],
+            advice="Leave it out.",
+        )
+    for block in read_blocks(path.name, load_recipe(family).blocks(source)):
+        names = {show_key(key): key for key in block.columns}
+        steps = {TRAJECTORY_END: block.columns[TRAJECTORY_END]}
+        for name, theirs in columns.items():
+            key, rows = names.get(name, tuple(name.split("."))), block.columns[names[theirs]]
+            steps[key] = as_text(key, rows) if is_text(rows) else rows
+        yield steps

@@ -9,10 +9,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from datasets_cli.errors import UnknownKey, UsageError, argument, by_reader
-from datasets_cli.exchange.format import ColumnMap, Recognised
-
-ENDS = ("ends", "lengths", "episode")
-"""The keys of columns that mark the ends of trajectories."""
+from datasets_cli.exchange.format import ENDS, ColumnMap, Recognised
 
 KNOWN_NAMES = {
     "observation": ("observation", "observations", "obs", "state", "states"),

@@ -17,29 +17,31 @@ from datasets_cli.catalogue.entries import load_recipe
 from datasets_cli.core.progress import Progress, Rows
 from datasets_cli.errors import NoRewards, UnknownKey, UsageError, WrongRows, argument
 from datasets_cli.exchange.flat import COMPUTED, FLAGS, key_runs
-from datasets_cli.exchange.format import ColumnMap, Recognised
-from datasets_cli.exchange.hdf5_columns import as_bytes, described, new_hdf5
-from datasets_cli.exchange.mapping import ENDS
+from datasets_cli.exchange.format import (
+    ColumnMap,
+    Recognised,
+    recognise_source,
+    source_blocks,
+)
 from datasets_cli.exchange.steps import StepColumns
+from datasets_cli.formats.hdf5_columns import as_bytes, new_hdf5
 from datasets_cli.formats.limits import read_json_file
-from datasets_cli.install.fetch import Folder, read_blocks, source_errors
+from datasets_cli.install.fetch import Folder
 from datasets_cli.recipe import Source
 from datasets_cli.schema.columns import (
     EPISODE,
     NUMPY_TYPES,
     REWARD,
-    TRAJECTORY_END,
     Key,
     show_key,
     successor_of,
 )
-from datasets_cli.schema.texts import TEXT, AnyColumn, as_text, is_text
+from datasets_cli.schema.texts import TEXT, AnyColumn, is_text
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
 METADATA = "metadata.json"
 DATA = "main_data.hdf5"
-MOST_INFO_BYTES = 100_000
 ROOTS = {"observation": "observations", "action": "actions", "info": "infos"}
 NUMBERS = dict(zip((REWARD, *FLAGS), ("rewards", "terminations", "truncations"), strict=True))
 UNNAMEABLE = re.compile(r"\.{1,2}|_index_\d+|.*[/\0].*", re.DOTALL)
@@ -61,51 +63,14 @@ def recognise(path: Path) -> Recognised | None:
     """Return the columns of a folder, read from its first steps; see ``Format``."""
     if (source := _source(path)) is None:
         return None
-    recipe = load_recipe("minari")
-    with source_errors(path.name):
-        description = recipe.describe(source)
-        first = next(recipe.blocks(source), None)
-    if first is None:
-        raise WrongRows(f"{path.name} has no steps. Expected one episode or more.", path=path)
-    metadata = description.metadata
-    large = {key for key, value in metadata.items() if len(json.dumps(value)) > MOST_INFO_BYTES}
-    names = [*map(show_key, first.columns)]
-    if twice := next((name for name in names if names.count(name) > 1), ""):
-        raise WrongRows(
-            f"{path.name} has two columns named {twice}.",
-            path=path,
-            key=twice,
-            advice="Rename one.",
-        )
-    columns = {show_key(key): described(rows) for key, rows in first.columns.items()}
-    del columns[show_key(TRAJECTORY_END)]
-    return Recognised(
-        columns,
-        {name: name for name in columns},
-        {f"{key} of {METADATA}": f"it has over {MOST_INFO_BYTES:,} bytes" for key in large},
-        {key: value for key, value in metadata.items() if key not in large},
-        "each episode is a group",
-        description.notes,
-    )
+    return recognise_source(path, "minari", source, METADATA, "each episode is a group")
 
 
 def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
-    if mapped := [key for key in ENDS if key in columns]:
-        raise UsageError(
-            f"{argument('map')} {mapped[0]}: the groups of Minari's files are the episodes.",
-            argument="map",
-            key=mapped[0],
-            advice="Leave it out.",
-        )
     source = _source(path)
     assert source is not None, "it was recognised"
-    for block in read_blocks(path.name, load_recipe("minari").blocks(source)):
-        names = {show_key(key): key for key in block.columns}
-        steps = {TRAJECTORY_END: block.columns[TRAJECTORY_END]}
-        for name, theirs in columns.items():
-            key, rows = names.get(name, tuple(name.split("."))), block.columns[names[theirs]]
-            steps[key] = as_text(key, rows) if is_text(rows) else rows
-        yield steps
+    ends = "the groups of Minari's files are the episodes"
+    return source_blocks(path, "minari", source, columns, ends)
 
 
 def _source(path: Path) -> Source | None:

@@ -72,6 +72,28 @@ def decode_jpeg(data: np.ndarray, where: str, shape: tuple[int, ...] | None = No
     return frame
 
 
+def decode_image(file: memoryview, where: str) -> np.ndarray:
+    """Return the pixels of a JPEG or PNG file, uint8 or uint16 ``[height, width, channels]``.
+
+    Args:
+        file: its bytes.
+        where: the image's place, for messages.
+
+    Raises:
+        SourceError: it is neither a whole JPEG file nor a whole PNG file.
+    """
+    if file[: len(JPEG_MAGIC)] == JPEG_MAGIC:
+        frame = decode_jpeg(np.frombuffer(file, np.uint8), where)
+    else:
+        try:
+            frame = _decode_png(file, where)
+        except (ValueError, OSError, SyntaxError, Image.DecompressionBombError) as error:
+            raise SourceError(
+                f"{where} is not a whole JPEG or PNG file: {error}.", **details_of(error)
+            ) from error
+    return frame if frame.ndim == 3 else frame[:, :, None]
+
+
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 CHUNK = struct.Struct(">I4s")
 HEADER = struct.Struct(">II5B")
@@ -184,8 +206,22 @@ def _check_rows(packed: bytes, expected: int) -> None:
         raise FormatError("its rows do not end")
 
 
-def _convert(file: memoryview, shape: tuple[int, int]) -> np.ndarray:
-    """Return the greys of a PNG file of any mode, uint8 ``[height, width]``."""
+def _decode_png(file: memoryview, where: str) -> np.ndarray:
+    """Return the pixels of a PNG file in its own mode; those of a palette as RGB or RGBA."""
+    width, height, bits, colour = _header(file)
+    check_limit("row_bytes", width * height * 4, where)
+    if bits == 16 and colour != GREY:
+        raise NotGrey("channels have 16 bits")  # of which Pillow would drop eight
+    with Image.open(io.BytesIO(file), formats=("PNG",)) as image:
+        image.load()
+        if image.mode == "P":
+            return np.asarray(image.convert("RGBA" if "transparency" in image.info else "RGB"))
+        pixels = np.asarray(image.convert("L") if image.mode == "1" else image)
+    return pixels.astype(np.uint16) if bits == 16 else pixels
+
+
+def _header(file: memoryview) -> tuple[int, int, int, int]:
+    """Return width, height, bits and colour type of a PNG file, after checking its chunks."""
     if file[:8] != SIGNATURE:
         begins = bytes(file[:16])
         problem = f"it is not a PNG file, it begins with {begins!r}"
@@ -194,6 +230,12 @@ def _convert(file: memoryview, shape: tuple[int, int]) -> np.ndarray:
         if kind == b"IHDR" and len(data) != HEADER.size:
             raise FormatError("its header has a wrong size", expected=HEADER.size, found=len(data))
     width, height, bits, colour, *_ = HEADER.unpack_from(file, HEADER_START)
+    return width, height, bits, colour
+
+
+def _convert(file: memoryview, shape: tuple[int, int]) -> np.ndarray:
+    """Return the greys of a PNG file of any mode, uint8 ``[height, width]``."""
+    width, height, bits, colour = _header(file)
     if (height, width) != shape:  # before Pillow allocates the frame
         expected, found = (
             f"{rows} x {columns} pixels" for rows, columns in (shape, (height, width))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import re
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -68,6 +70,34 @@ def list_objects(bucket: str, prefix: str, web: Web) -> list[BucketObject]:
     raise SourceError(
         f"{base} has more than {MOST_PAGES} pages; no more are read.", expected=MOST_PAGES
     )
+
+
+def count_shards(names: Iterable[str], where: str) -> int:
+    """Return the number of files of a set, whose names end in ``-00000-of-00050``.
+
+    Raises:
+        AccessError: there are none.
+        SourceError: a file is missing.
+    """
+    found = [match for name in names if (match := re.search(r"-(\d{5})-of-(\d{5})$", name))]
+    if not found:
+        raise AccessError(
+            f"{where}* is not available: the bucket does not have these files.",
+            path=where,
+            advice="Use --mirror or --source if you have a copy.",
+        )
+    total = int(found[0][2])
+    missing = set(range(total)) - {int(match[1]) for match in found if int(match[2]) == total}
+    if missing:
+        raise SourceError(
+            f"{where}* lacks {len(missing)} of {total} files; the first missing one is number "
+            f"{min(missing)}.",
+            path=where,
+            expected=total,
+            found=total - len(missing),
+            advice="Try another --mirror or --source.",
+        )
+    return total
 
 
 def may_lack_list(error: RldsError, url: str, web: Web) -> bool:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-
 from datasets_cli.formats.gzip import GZIP_MAGIC
 from datasets_cli.recipe import (
     AccessError,
     NetworkError,
     Resource,
-    SourceError,
     Web,
+    count_shards,
     list_objects,
     may_lack_list,
     object_url,
@@ -50,7 +47,11 @@ def resources(game: str, run: int, web: Web | None) -> list[Resource]:
             if not may_lack_list(error, object_url(BUCKET, prefix), web):
                 raise
             web = None  # a mirror may have the files without a list
-    total = FILES - (game in FILES_LESS_ONE) if web is None else _num_files(prefix, listed)
+    total = (
+        FILES - (game in FILES_LESS_ONE)
+        if web is None
+        else count_shards(listed, f"gs://{BUCKET}/{prefix}")
+    )
     names = [f"{prefix}{number:05d}-of-{total:05d}" for number in range(total)]
     return [
         Resource(
@@ -62,26 +63,3 @@ def resources(game: str, run: int, web: Web | None) -> list[Resource]:
         )
         for name in names
     ]
-
-
-def _num_files(prefix: str, names: Iterable[str]) -> int:
-    """Return the number of files of a run, after checking that no name is missing."""
-    found = [match for name in names if (match := re.search(r"-(\d{5})-of-(\d{5})$", name))]
-    if not found:
-        raise AccessError(
-            f"gs://{BUCKET}/{prefix}* is not available: the bucket does not have these files.",
-            path=f"gs://{BUCKET}/{prefix}",
-            advice="Use --mirror or --source if you have a copy.",
-        )
-    total = int(found[0][2])
-    missing = set(range(total)) - {int(match[1]) for match in found if int(match[2]) == total}
-    if missing:
-        raise SourceError(
-            f"gs://{BUCKET}/{prefix}* lacks {len(missing)} of {total} files; the first missing one "
-            f"is number {min(missing)}.",
-            path=f"gs://{BUCKET}/{prefix}",
-            expected=total,
-            found=total - len(missing),
-            advice="Try another --mirror or --source.",
-        )
-    return total

@@ -15,8 +15,7 @@ import pytest
 
 from datasets_cli import compare_datasets, import_dataset, plan_import
 from datasets_cli.config import Config
-from datasets_cli.errors import SourceError, UnknownKey, Unsupported, UsageError
-from tests.support.paths import TEST_DATA
+from datasets_cli.errors import SourceError, UnknownKey, UsageError
 
 COLUMNS = {
     "observation": np.arange(30.0).reshape(10, 3),
@@ -204,16 +203,6 @@ def test_a_path_of_another_kind_is_rejected_at_once(tmp_path: Path, kind: str) -
     with pytest.raises(UsageError) as raised:
         plan_import(path, "mine/a")
     assert str(path) in str(raised.value) and found in str(raised.value)
-
-
-@pytest.mark.parametrize("part", [".", "1.0.0", "1.0.0/bridge-train.tfrecord-00000-of-00001"])
-def test_a_dataset_of_googles_rlds_is_named_and_so_is_its_reader(part: str) -> None:
-    path = TEST_DATA / "rlds" / "bridge" / part
-    with pytest.raises(Unsupported) as raised:
-        plan_import(path, "mine/a")
-    error = raised.value
-    assert (error.argument, error.path, error.found) == ("path", path, "RLDS")
-    assert "tensorflow_datasets" in str(error.advice)
 
 
 def test_a_cut_hdf5_gives_no_advice_that_an_import_cannot_take(tmp_path: Path) -> None:

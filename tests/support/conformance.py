@@ -35,6 +35,7 @@ from tests.support import minari_values, ogbench_files
 from tests.support.demo_pages import DATA, PUBLISHERS, pages
 from tests.support.origin import GOOD, Fault, Origin
 from tests.support.paths import TEST_DATA
+from tests.support.rlds_files import BRIDGE, listed_pages, read_bridge
 from tests.support.values import Expected, expect, read_source
 
 DOOR = DATA / "d4rl" / "hand_dapg" / "door-v0_demos_clipped.hdf5"
@@ -354,6 +355,12 @@ CASES = {
             ogbench_files.FOLDER,
             ogbench_files.read_task1,
             ogbench_files.published,
+        ),
+        Case(
+            "tfds/bridge_dataset/1.0.0",
+            BRIDGE,
+            read_bridge,
+            lambda: listed_pages(BRIDGE, "gresearch", "robotics/bridge_dataset/1.0.0/"),
         ),
     )
 }

@@ -35,14 +35,20 @@ def records(data: bytes) -> Iterator[bytes]:
 
 def decode(record: bytes) -> Features:
     """Return an Example's lists by their names, and its PNG files as frames."""
+    found = lists(record)
+    pngs = [Image.open(io.BytesIO(png)) for png in found["observations"]]
+    assert {png.mode for png in pngs} == {"L"}
+    return found | {"observations": np.stack([np.asarray(png) for png in pngs])}
+
+
+def lists(record: bytes) -> Features:
+    """Return an Example's lists by their names."""
     (features,) = fields(record)[1]
     found: Features = {}
     for entry in fields(features)[1]:
         pair = fields(entry)
         found[pair[1][0].decode()] = feature(pair[2][0])
-    pngs = [Image.open(io.BytesIO(png)) for png in found["observations"]]
-    assert {png.mode for png in pngs} == {"L"}
-    return found | {"observations": np.stack([np.asarray(png) for png in pngs])}
+    return found
 
 
 def feature(data: bytes) -> Any:
