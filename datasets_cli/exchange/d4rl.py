@@ -32,8 +32,8 @@ from datasets_cli.exchange.flat import (
     key_runs,
     recorded_columns,
 )
-from datasets_cli.exchange.format import ColumnMap, Recognised, reject_truncated
-from datasets_cli.exchange.mapping import ENDS, KNOWN_NAMES, guess
+from datasets_cli.exchange.format import ENDS, ColumnMap, Recognised, reject_truncated
+from datasets_cli.exchange.mapping import KNOWN_NAMES, guess
 from datasets_cli.exchange.steps import StepColumns, check_flags, flagged_ends
 from datasets_cli.formats.hdf5 import open_hdf5, problem_of, read_scalar
 from datasets_cli.formats.hdf5_columns import (

@@ -184,11 +184,15 @@ class RldsEpisode:
     """One record.
 
     Args:
+        path: its file.
+        number: its number in the file.
         where: its place, for messages.
         num_steps: the number of steps T.
         lists: the list of each feature, by name.
     """
 
+    path: Path
+    number: int
     where: str
     num_steps: int
     lists: Mapping[str, FeatureValue]
@@ -202,6 +206,13 @@ class RldsEpisode:
             SourceError: a value is damaged, or does not fit dtype and shape.
         """
         stop = self.num_steps if stop is None else stop
+        try:
+            return self._read(feature, start, stop)
+        except SourceError as error:
+            error.path, error.row = self.path, self.number
+            raise
+
+    def _read(self, feature: Feature, start: int, stop: int) -> np.ndarray:
         where = f"{self.where}, {feature.name}"
         stored = self.lists[feature.name]
         size = math.prod(feature.shape)
@@ -234,10 +245,11 @@ def read_episodes(path: Path, features: Features) -> Iterator[RldsEpisode]:
     """
     for number, record in enumerate(file_records(path)):
         try:
-            yield _episode(record, features)
+            num_steps, lists = _lists(record, features)
         except SourceError as error:
             error.path, error.row = path, number
             raise
+        yield RldsEpisode(path, number, record.where, num_steps, lists)
 
 
 def file_records(path: Path) -> Iterator[TFRecord]:
@@ -252,7 +264,8 @@ def file_records(path: Path) -> Iterator[TFRecord]:
         yield from read_records(stream, path.name)
 
 
-def _episode(record: TFRecord, features: Features) -> RldsEpisode:
+def _lists(record: TFRecord, features: Features) -> tuple[int, Mapping[str, FeatureValue]]:
+    """Return the number of steps, and the lists of all features, whose lengths are checked."""
     lists = parse_example(record.data, record.where)
     counts = {each.name: _count(each, lists.get(each.name), record) for each in features.steps}
     if len(set(counts.values())) > 1:
@@ -270,7 +283,7 @@ def _episode(record: TFRecord, features: Features) -> RldsEpisode:
                 expected=1,
                 found=count,
             )
-    return RldsEpisode(record.where, next(iter(counts.values()), 0), lists)
+    return next(iter(counts.values()), 0), lists
 
 
 def _count(feature: Feature, stored: FeatureValue | None, record: TFRecord) -> int:

@@ -16,8 +16,8 @@ from datasets_cli.core.progress import Note
 from datasets_cli.errors import SourceError, for_reader
 from datasets_cli.exchange.dataset_writer import OwnOptions, count_steps, making, own_id, save_steps
 from datasets_cli.exchange.flat import IMPORTED_FROM
-from datasets_cli.exchange.format import Recognised, format_of, recognised
-from datasets_cli.exchange.mapping import ENDS, as_options, chosen_map, skipped
+from datasets_cli.exchange.format import ENDS, Recognised, format_of, recognised
+from datasets_cli.exchange.mapping import as_options, chosen_map, skipped
 from datasets_cli.install.options import InstalledDataset
 from datasets_cli.schema.columns import TERMINATED, TRUNCATED, Key
 

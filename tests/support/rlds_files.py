@@ -141,7 +141,9 @@ def write_rlds(
     """Write a dataset of one split, whose features are those of ``STEP``, ``steps``, others."""
     folder.mkdir(parents=True, exist_ok=True)
     written = [record(example(dict(episode))) for episode in episodes]
-    tree = dict_of(steps={"sequence": {"feature": dict_of(**FLAGS, **STEP, **steps)}}, **others)
+    tree = dict_of(
+        steps={"sequence": {"feature": dict_of(**FLAGS, **(STEP | dict(steps)))}}, **others
+    )
     info = {"name": name, "splits": [{"name": split, "shardLengths": [str(len(written))]}]}
     (folder / "features.json").write_text(json.dumps(tree))
     (folder / "dataset_info.json").write_text(json.dumps(info))

@@ -1,0 +1,473 @@
+"""RLDS folders and RL Unplugged's records: last steps, encodings, damage, and where files are."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from datasets_cli import import_dataset, plan_import
+from datasets_cli.catalogue.names import resolve
+from datasets_cli.config import Config
+from datasets_cli.errors import AccessError, RldsError, SourceError, UsageError
+from datasets_cli.exchange import format as importer
+from datasets_cli.install.installation import install_dataset
+from datasets_cli.install.options import InstallOptions
+from datasets_cli.recipe import Block
+from datasets_cli.recipes.tfds.catalogue import find, resources
+from datasets_cli.schema.columns import Key
+from datasets_cli.sources.http import Http
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.dataset import Dataset, open_dataset
+from tests.support.origin import Fault, Origin
+from tests.support.paths import TEST_DATA
+from tests.support.rlds_files import (
+    BRIDGE,
+    dict_of,
+    episode,
+    listed_pages,
+    read_bridge,
+    tensor,
+    write_rlds,
+)
+from tests.support.unplugged_records import lists, records
+from tests.support.values import assert_folder, everything
+
+UNPLUGGED = TEST_DATA / "rl_unplugged"
+TRAIN = "bridge_dataset-train.tfrecord-00000-of-00001"
+MADE = "made-train.tfrecord-00000-of-00001"
+
+
+def imported(folder: Path, config: Config, layout: str | None = None) -> Dataset:
+    made = import_dataset(folder, "mine/made", config=config, layout=layout, force=True)
+    return open_dataset(made.path, text=True)
+
+
+@pytest.mark.parametrize("layout", ["ted", "compact"])
+def test_a_folder_is_imported_with_all_values_of_the_family(config: Config, layout: str) -> None:
+    dataset, expected = imported(BRIDGE, config, layout), read_bridge()
+    if layout == "ted":
+        assert_folder(dataset.folder, expected)
+    found = everything(dataset)
+    assert {key: rows.tobytes() for key, rows in expected.leaves.items()} == {
+        key: rows.tobytes() for key, rows in found.items()
+    }
+    assert dataset.manifest.metadata["splits"]["val"] == {"episodes": 2, "steps": 20}
+    assert plan_import(BRIDGE.parent, "mine/made").format == "rlds"  # the folder of all versions
+
+
+# What becomes of the last step.
+
+REWARDS = {"steps/reward": np.array([0, 0, 1], np.float32)}
+REWARD = {"reward": tensor("float32")}
+INNER = {"steps/is_last": np.array([0, 1, 0, 1]), "steps/is_terminal": np.array([0, 1, 0, 0])}
+NO_ACTION = {"steps/action": np.zeros(4, np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("made", "steps", "rows", "terminated", "final"),
+    [
+        (episode(3), {}, [[0, 1], [1, 2]], [0, 1], 0),
+        (episode(3, terminal=False), {}, [[0, 1], [1, 2]], [0, 0], 0),
+        # An action or a reward of the last step is kept.
+        (episode(3) | REWARDS, REWARD, [[0, 1], [1, 2], [2, 0]], [0, 0, 1], 0),
+        (episode(3, terminal=False) | REWARDS, REWARD, [[0, 1], [1, 2]], [0, 0], 1),
+        (episode(3, steps__is_last=np.zeros(3, int)), {}, [[0, 1], [1, 2], [2, 0]], [0, 0, 1], 0),
+        (episode(4) | INNER | NO_ACTION, {}, [[0, 1], [2, 3]], [1, 0], 0),
+    ],
+    ids=["void", "void, cut off", "a reward", "a reward, cut off", "no is_last", "two episodes"],
+)
+def test_the_last_step_is_void_only_if_it_says_nothing(
+    made: Any, steps: Any, rows: Any, terminated: Any, final: int, config: Config, tmp_path: Path
+) -> None:
+    dataset = imported(write_rlds(tmp_path / "made", [made], steps), config)
+    found = everything(dataset)
+    pairs = [found["observation", "x"][:, 0], found["next", "observation", "x"][:, 0]]
+    assert np.stack(pairs, 1).tolist() == rows
+    assert found["next", "terminated"][:, 0].tolist() == terminated
+    assert found["action",][:, 0].tolist() == [made["steps/action"][t] for t, _ in rows]
+    assert dataset.manifest.final_steps == final
+    ends = found["next", "done"][:, 0] & ~found["next", "terminated"][:, 0]
+    assert found["next", "truncated"][:, 0].tolist() == ends.tolist()
+
+
+@pytest.mark.parametrize("results", [("success", "failure"), ("success", "unknown")])
+def test_success_in_droid_is_what_the_path_says(
+    results: tuple[str, str], config: Config, tmp_path: Path
+) -> None:
+    made = [
+        episode(2) | {"episode_metadata/file_path": [f"gs://x/{result}/1.h5".encode()]}
+        for result in results
+    ]
+    paths = dict_of(file_path={"text": {}})
+    folder = write_rlds(tmp_path / "made", made, name="droid_100", episode_metadata=paths)
+    found = everything(imported(folder, config))
+    expected = [True, False] if results[1] == "failure" else None
+    success = found.get(("info", "success"))
+    assert (None if success is None else success.tolist()) == expected
+
+
+# Features.
+
+
+def image_file(pixels: np.ndarray, kind: str = "PNG") -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind)
+    return file.getvalue()
+
+
+def image(dtype: str, *shape: int) -> dict[str, Any]:
+    return {"image": {"shape": {"dimensions": [str(n) for n in shape]}, "dtype": dtype}}
+
+
+PIXELS = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+DEPTH = np.arange(16, dtype=np.uint16).reshape(4, 4) * 999
+METRES = np.linspace(0, 3, 16, dtype=np.float32).reshape(4, 4, 1)
+POSE = np.array([1.5, -2.5])
+VALUES: dict[str, tuple[dict[str, Any], Any, Any]] = {
+    "zlib": (tensor("float64", 2, encoding="zlib"), [zlib.compress(POSE.tobytes())] * 2, POSE),
+    "bytes": (tensor("uint8", 3, encoding="bytes"), [b"abc"] * 2, np.frombuffer(b"abc", "u1")),
+    "float64": (tensor("float64"), np.array([0.1, 0.1], np.float32), np.float64(np.float32(0.1))),
+    "uint64": (tensor("uint64"), np.array([-1, -1]), np.uint64(2**64 - 1)),
+    "label": ({"classLabel": {"numClasses": "3"}}, np.array([2, 2]), np.int64(2)),
+    "list": ({"sequence": {"feature": tensor("int32", 2), "length": "2"}}, np.arange(8), None),
+    "image": (image("uint8", -1, -1, 3), [image_file(PIXELS)] * 2, PIXELS),
+    "grey": (image("uint8", 4, 4, 3), [image_file(PIXELS[..., 0])] * 2, PIXELS[..., [0, 0, 0]]),
+    "depth": (image("uint16", 4, 4, 1), [image_file(DEPTH)] * 2, DEPTH[:, :, None]),
+    "metres": (image("float32", 4, 4, 1), [image_file(METRES.view(np.uint8))] * 2, METRES),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_each_encoding_gives_the_dtype_of_its_feature(
+    name: str, config: Config, tmp_path: Path
+) -> None:
+    node, stored, expected = VALUES[name]
+    folder = write_rlds(tmp_path / "made", [episode(2) | {"steps/v": stored}], {"v": node})
+    (value,) = everything(imported(folder, config))["info", "v"]
+    wanted = np.arange(4, dtype=np.int32).reshape(2, 2) if expected is None else expected
+    assert (value.dtype, value.shape) == (wanted.dtype, wanted.shape)
+    assert value.tobytes() == wanted.tobytes()
+
+
+LEFT_OUT = {
+    "ragged": {"sequence": {"feature": tensor("float32"), "length": "-1"}},
+    "any": tensor("float32", -1),
+    "video": {"pythonClassName": "tensorflow_datasets.core.features.Video", "video": {}},
+    "half": tensor("bfloat16"),
+}
+
+
+def test_names_follow_the_table_of_all_families_and_what_is_left_out_is_named(
+    config: Config, tmp_path: Path
+) -> None:
+    text, number = {"text": {}}, tensor("float32")
+    observed = dict_of(x=tensor("float32", 2), wrist=image("uint8", 4, 4, 3), note=text)
+    steps = {"observation": observed, "language_instruction_2": text, "hint": dict_of(a=number)}
+    record = episode(2) | {
+        "steps/observation/wrist": [image_file(PIXELS)] * 2,
+        "steps/observation/note": [b"a", b"b"],
+        "steps/observation/language_instruction": [b"lift", b"lift"],
+        "steps/language_instruction_2": [b"raise", b"raise"],
+        "steps/hint/a": np.ones(2, np.float32),
+        "steps/other": np.ones(2, np.float32),
+        "id": [b"7"],
+    }
+    observed["featuresDict"]["features"]["language_instruction"] = text
+    folder = write_rlds(tmp_path / "made", [record], steps | LEFT_OUT, id=text)
+    plan = plan_import(folder, "mine/made")
+    assert {key for key in plan.map if not key.startswith("next.")} == {
+        *("observation.x", "observation.images.wrist", "observation.note", "action", "split"),
+        *("language", "info.language_instruction_2", "info.hint.a", "info.id"),
+    }
+    notes = "\n".join(plan.notes)
+    assert all(f"steps/{name}" in notes for name in (*LEFT_OUT, "other"))
+
+
+# RL Unplugged.
+
+
+def rows_of(path: Path, separator: str) -> list[dict[str, np.ndarray]]:
+    data = path.read_bytes()
+    if data[:2] == b"\x1f\x8b":
+        data = zlib.decompress(data, wbits=31)
+    return [
+        {
+            name.replace(separator, "."): np.frombuffer(values[0], np.uint8)
+            if isinstance(values, list)
+            else values
+            for name, values in lists(record).items()
+            if len(values)
+        }
+        for record in records(data)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "separator", "shift"),
+    [
+        ("rlu_control_suite/cartpole_swingup", "cartpole_swingup_train", "/", 0),
+        ("rlu_locomotion/humanoid_corridor", "humanoid_corridor_train", "/", 0),
+        (
+            "rlu_rwrl/combined_challenge_none/cartpole/swingup/1_percent",
+            "rwrl_cartpole_swingup_episodes.tfrecord",
+            ":",
+            1,
+        ),
+    ],
+)
+def test_rewards_of_rl_unplugged_follow_their_actions(
+    name: str, file: str, separator: str, shift: int, config: Config, tmp_path: Path
+) -> None:
+    path = UNPLUGGED / f"{file}-00000-of-00001"
+    shutil.copy(path, tmp_path / path.name.rpartition("_")[2])
+    options = InstallOptions(source=str(tmp_path))
+    dataset = open_dataset(install_dataset(f"tfds/{name}", config, options).path)
+    found, first = everything(dataset), 0
+    for record in rows_of(path, separator):
+        count = len(record["reward"]) - 1
+        here = slice(first, first + count)
+        for column, values in record.items():
+            if column.startswith("observation."):
+                camera = ["images"] if "camera" in column else []
+                root, *below = column.split(".")
+                key: Key = (root, *camera, *below)
+                rows = values.reshape(count + 1, *found[key].shape[1:])
+                assert (found[key][here] == rows[:-1]).all()
+                assert (found["next", *key][here] == rows[1:]).all()
+        assert (found["next", "reward"][here, 0] == record["reward"][1:]).all()
+        assert (found["info", "discount"][here] == record["discount"][1:]).all()
+        actions = record["action"].reshape(count + 1, -1)[shift:][:count]
+        assert (found["action",][here] == actions).all()
+        first += count
+    assert (len(dataset), found["next", "terminated"].any()) == (first, False)
+    assert int(found["next", "truncated"].sum()) == dataset.manifest.num_trajectories
+
+
+# Damage.
+
+
+def edit(name: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
+    def changed(folder: Path) -> None:
+        document = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps(change(document) or document))
+
+    return changed
+
+
+def cut(share: float) -> Callable[[Path], None]:
+    def changed(folder: Path) -> None:
+        path = folder / MADE
+        data = path.read_bytes()
+        path.write_bytes(data[: int(share * len(data))])
+
+    return changed
+
+
+def episodes(*made: Any, **steps: Any) -> Callable[[Path], None]:
+    return lambda folder: void(write_rlds(folder, made, steps))
+
+
+def void(_: object) -> None: ...
+
+
+def set_action(node: Any) -> Callable[[Path], None]:
+    def changed(document: Any) -> None:
+        steps = document["featuresDict"]["features"]["steps"]["sequence"]["feature"]
+        steps["featuresDict"]["features"]["action"] = node
+
+    return edit("features.json", changed)
+
+
+def splits(*lengths: str) -> Callable[[Path], None]:
+    return edit("dataset_info.json", lambda doc: doc["splits"][0].update(shardLengths=[*lengths]))
+
+
+FLOATS = np.zeros(3, np.float32)
+BAD: dict[str, tuple[Callable[[Path], None], str]] = {
+    **{f"cut at {n}/20": (cut(n / 20), MADE) for n in range(1, 20)},
+    "no records": (splits(), ""),
+    "a record less": (splits("4"), MADE),
+    "a file less": (splits("2", "1"), "made-train.tfrecord-00000-of-00002"),
+    "a billion records": (splits("1000000000"), MADE),
+    "a name of another folder": (
+        edit("dataset_info.json", lambda doc: doc.update(name="../made")),
+        "../made-train.tfrecord-00000-of-00001",
+    ),
+    "array_record": (
+        edit("dataset_info.json", lambda doc: doc.update(fileFormat="array_record")),
+        "dataset_info.json",
+    ),
+    "no splits": (edit("dataset_info.json", lambda doc: doc.pop("splits")), "dataset_info.json"),
+    "a list": (edit("dataset_info.json", lambda doc: [1]), "dataset_info.json"),
+    "not JSON": (lambda folder: void((folder / "features.json").write_text("{")), "features.json"),
+    "no steps": (edit("features.json", lambda doc: dict_of(x={"text": {}})), "features.json"),
+    "another tree": (edit("features.json", lambda doc: {"type": "x"}), "features.json"),
+    "a billion numbers": (set_action(tensor("float32", 10**9)), "features.json"),
+    "a dimension": (set_action(tensor("float32", "x")), "features.json"),  # type: ignore[arg-type]
+    "another width": (set_action(tensor("float32", 2)), MADE),
+    "another kind": (set_action(tensor("int32", 1)), MADE),
+    "text as numbers": (set_action({"text": {}}), MADE),
+    "no such feature": (episodes(episode(3), more=tensor("float32")), MADE),
+    "other lengths": (episodes(episode(3) | {"steps/action": FLOATS[:2]}), MADE),
+    "no bool": (episodes(episode(3) | {"steps/is_last": np.array([0, 0, 7])}), MADE),
+    "not zlib": (
+        episodes(episode(2) | {"steps/v": [b"x", b"x"]}, v=tensor("uint8", 1, encoding="zlib")),
+        MADE,
+    ),
+    "a bomb": (
+        episodes(
+            episode(2) | {"steps/v": [zlib.compress(bytes(10**7))] * 2},
+            v=tensor("uint8", 1, encoding="zlib"),
+        ),
+        MADE,
+    ),
+    "half an image": (
+        episodes(
+            episode(2) | {"steps/v": [image_file(PIXELS)[:50]] * 2}, v=image("uint8", 4, 4, 3)
+        ),
+        MADE,
+    ),
+    "another size": (
+        episodes(episode(2) | {"steps/v": [image_file(PIXELS)] * 2}, v=image("uint8", 9, 4, 3)),
+        MADE,
+    ),
+    "no image": (
+        episodes(episode(2) | {"steps/v": [b"", b""]}, v=image("uint8", 4, 4, 3)),
+        MADE,
+    ),
+    "an empty episode": (episodes(episode(0)), ""),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_damage_is_named_with_its_file(name: str, config: Config, tmp_path: Path) -> None:
+    folder = write_rlds(tmp_path / "made", [episode(3), episode(4), episode(3)])
+    change, file = BAD[name]
+    change(folder)
+    with pytest.raises(SourceError) as raised:
+        import_dataset(folder, "mine/made", config=config)
+    error = raised.value
+    assert error.exit_code == 4
+    assert Path(str(error.path)).name == Path(file).name if file else error.path is None
+    assert not list(config.root.glob("datasets/*"))
+
+
+@pytest.mark.parametrize("change", ["short", "width", "camera", "another kind"])
+def test_damage_to_a_record_of_rl_unplugged_is_named(
+    change: str, config: Config, tmp_path: Path
+) -> None:
+    from tests.support.unplugged_files import example, pack
+
+    record: Any = dict.fromkeys(("action", "reward", "discount", "step_type"), FLOATS)
+    record["step_type"] = np.array([0, 1, 2], np.float32)
+    record |= {
+        "short": {"reward": FLOATS[:1]},
+        "width": {"observation/x": np.zeros(4, np.float32)},
+        "camera": {"observation/camera": [bytes(7)]},
+        "another kind": {"step_type": np.array([0, 2, 2], np.float32)},
+    }[change]
+    (tmp_path / "train-00000-of-00001").write_bytes(pack([example(record)]))
+    with pytest.raises(SourceError) as raised:
+        install_dataset(
+            "tfds/rlu_control_suite/fish_swim", config, InstallOptions(source=str(tmp_path))
+        )
+    assert (raised.value.path, raised.value.row) == (tmp_path / "train-00000-of-00001", 0)
+
+
+FAULTS: dict[str, tuple[Key, Callable[[np.ndarray], np.ndarray]]] = {
+    "states of the row before": (("observation", "state"), lambda rows: np.roll(rows, 1, 0)),
+    "another split": (("split",), lambda rows: np.full_like(rows, "train")),
+    "cameras upside down": (("observation", "images", "image_1"), lambda rows: rows[:, ::-1]),
+    "an early end": (("next", "terminated"), lambda rows: ~rows),
+    "one text for all": (("language",), lambda rows: np.repeat(rows[:1], len(rows))),
+    "float16": (("info", "language_embedding"), lambda rows: rows.astype("f2").astype("f4")),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_seen(
+    fault: str, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, change = FAULTS[fault]
+    recipe = importer.load_recipe("tfds")
+
+    def faulty(source: Any) -> Any:
+        for block in recipe.blocks(source):
+            rows = block.columns[key].reshape(
+                len(block.columns[key]), *block.columns[key].shape[1:]
+            )
+            yield Block({**block.columns, key: change(rows)})
+
+    monkeypatch.setattr(importer, "load_recipe", lambda family: replace(recipe, blocks=faulty))
+    folder = imported(BRIDGE, config, "ted").folder
+    with pytest.raises((AssertionError, RldsError)):
+        assert_folder(folder, read_bridge())
+
+
+# Where the files are.
+
+
+@pytest.fixture
+def http(google: Origin, config: Config) -> Http:
+    return Http(config, retries=0)
+
+
+def put(google: Origin, pages: dict[str, bytes]) -> None:
+    for url, data in pages.items():
+        google.put(url.removeprefix("https://storage.googleapis.com/"), data)
+
+
+def test_a_name_without_a_version_is_the_newest_one(google: Origin, http: Http) -> None:
+    names = [f"robotics/bridge/{v}/features.json" for v in ("0.9.0", "0.10.0", "0.2.1")]
+    items = [{"name": name, "size": "1"} for name in names]
+    google.put(
+        "storage/v1/b/gresearch/o?prefix=robotics/bridge/", json.dumps({"items": items}).encode()
+    )
+    entry = find("bridge", http)
+    assert entry is not None and entry.name == "bridge/0.10.0"
+    assert find("bridge", None) is None
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_the_files_are_those_of_the_splits_with_checksums_if_listed(
+    listed: bool, google: Origin, http: Http
+) -> None:
+    put(google, listed_pages(BRIDGE, "gresearch", "robotics/bridge_dataset/1.0.0/"))
+    if not listed:
+        path = "storage/v1/b/gresearch/o?prefix=robotics/bridge_dataset/1.0.0/"
+        google.always(path, Fault(status=403))
+    found = resources("bridge_dataset/1.0.0", http)
+    assert [each.filename for each in found][2:] == [TRAIN, TRAIN.replace("train", "val")]
+    assert {(each.size is not None, bool(each.checksums)) for each in found} == {(listed, listed)}
+
+
+def test_what_no_bucket_has_is_not_available(google: Origin, http: Http) -> None:
+    for bucket, folder in (("gresearch", "robotics/"), ("gdm-robotics-open-x-embodiment", "")):
+        google.put(f"storage/v1/b/{bucket}/o?prefix={folder}x/1.0.0/", b"{}")
+    with pytest.raises(AccessError):
+        resources("x/1.0.0", http)
+
+
+def test_the_catalogue_has_droid_and_rl_unplugged(config: Config) -> None:
+    root = CacheRoot(config.root)
+    for name in ("droid_100/1.0.0", "rlu_locomotion/rodent_gaps", "bridge/0.1.0"):
+        assert resolve(f"tfds/{name}", root).name == name
+
+
+def test_one_file_of_a_folder_or_two_versions_are_not_a_dataset(tmp_path: Path) -> None:
+    for version in ("1.0.0", "1.0.1"):
+        write_rlds(tmp_path / version, [episode(2)])
+    for path, expected in ((tmp_path, "one version"), (tmp_path / "1.0.0" / MADE, "a folder")):
+        with pytest.raises(UsageError) as raised:
+            plan_import(path, "mine/made")
+        assert (raised.value.path, raised.value.expected) == (path, expected)
