@@ -295,3 +295,8 @@ def test_an_older_version_says_how_to_make_the_dataset_again(folder: Path) -> No
     refusal(folder)
     with refused(DamagedDataset, expected=2, found=1, newer=False):
         read_manifest(folder)
+
+
+def test_rewards_of_several_agents_are_rewards() -> None:
+    columns = tuple(Column(("next", "reward", name), "float32", (1,)) for name in "ab")
+    assert replace(WHOLE, columns=columns, recorded=(), content="").has_rewards

@@ -153,6 +153,13 @@ def test_priorities_that_do_not_fit_are_refused(
         PrioritizedSampler(5, 1.0, 1.0).update_priority(index, priority)
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_several_numbers_of_each_row_are_reduced(count: int) -> None:
+    sampler = PrioritizedSampler(5, 1.0, 1.0)
+    sampler.update_priority([*range(count)], [[1.0, 3.0, -2.0]] * count)
+    assert sampler.draw.priorities.known.tolist() == [3.0] * count
+
+
 @pytest.mark.parametrize("words", [np.array(["high", "low"]), [None, 1.0], "high", [[1.0], 2.0]])
 def test_a_buffer_rejects_priorities_that_are_not_numbers(words: Any) -> None:
     sampler = PrioritizedSampler(2, 1.0, 1.0)
