@@ -13,7 +13,7 @@ import numpy as np
 from datasets_cli.formats.npz import NpzArray, read_headers, read_rows
 from datasets_cli.recipe import TRAJECTORY_END, Block, Description, Key, Source, SourceError
 
-from .catalogue import SPLITS, cut_of
+from .catalogue import SPLITS, cut_of, find
 
 KEYS: dict[str, Key] = {
     "obs": ("observation",),
@@ -29,10 +29,10 @@ LIKE = {"obs": "obs", "next_obs": "obs", "action": "action"}
 
 
 def describe(source: Source) -> Description:
-    """Return the scores, the rows of each split, and notes on arrays that are not read."""
-    assert source.entry is not None
-    metadata, notes = dict(source.entry.details), []
-    metadata["splits"] = {split: stop for split, _, _, stop in _files(source)}
+    """Return the scores, the cut if any, and notes on arrays that are not read."""
+    entry = find(source.name, None) or source.entry  # that of the variant
+    assert entry is not None
+    metadata, notes = dict(entry.details), []
     if cut := cut_of(source.name):
         metadata["official_cut"] = cut
     for path in source.files.values():
@@ -50,11 +50,11 @@ def blocks(source: Source) -> Iterator[Block]:
         for rows in _rows(path, arrays):
             # Rows behind the official cut are read too: the checksums are at the end.
             columns = {KEYS[name]: values[: max(0, stop - first)] for name, values in rows.items()}
-            first += len(rows["obs"])
             if count := len(columns["observation",]):
                 columns["split",] = np.full(count, split, object)
-                columns[TRAJECTORY_END] = np.arange(first - count, first) == stop - 1
+                columns[TRAJECTORY_END] = np.arange(first, first + count) == stop - 1
                 yield Block(columns, total_rows=total_rows)
+            first += len(rows["obs"])
 
 
 def _files(source: Source) -> Iterator[tuple[str, Path, dict[str, NpzArray], int]]:

@@ -82,9 +82,13 @@ def test_the_official_cut_is_that_of_the_loader(
     for name, key in (("obs", ("observation",)), ("next_obs", ("next", "observation"))):
         assert columns[key].numpy().tobytes() == b"".join(part[name].tobytes() for part in parts)
     lengths = [len(part["obs"]) for part in parts]
+    flags = np.concatenate([part["done"] + part["truncated"] for part in parts])
+    assert dataset.offsets.tolist() == [0, *np.flatnonzero(flags) + 1]
     assert dataset.texts.column(("split",)) == ["train"] * lengths[0] + ["val"] * lengths[1]
     assert dataset.manifest.id == "neorl2/RocketRecovery~official"
-    assert dataset.manifest.metadata["splits"] == {"train": lengths[0], "val": lengths[1]}
+    assert "known_traps" not in dataset.manifest.metadata, (
+        "only of the whole"
+    )
 
 
 def test_flags_are_bool_and_recorded_as_the_file_has_them(source: Path, config: Config) -> None:
