@@ -151,7 +151,7 @@ def _recognise_demonstrations(episodes: HDF5Episodes) -> Recognised:
         columns,
         _guessed(columns, episodes.filename) if episodes.missing else keys,
         dropped,
-        {"attributes": episodes.attributes()},
+        {"attributes": episodes.attributes},
         ends=BY_EPISODES,
         notes=tuple(episodes.notes),
         format="robomimic",

@@ -408,7 +408,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         texts = dataset.texts.columns if dataset.texts else ()
         specs = dataset_specs(self.manifest, dataset.columns_read, texts)
         if isinstance(self._stored, FrameStack):
-            for key in (("observation",), ("next", "observation")):
+            for key in (each for one in self._stored.stacked for each in (one, ("next", *one))):
                 stacked = specs[key].unsqueeze(0)
                 specs[key] = stacked.expand(self._stored.length, *stacked.shape[1:])
         return specs.to(self._rows.device)

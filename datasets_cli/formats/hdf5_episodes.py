@@ -15,7 +15,9 @@ import lzma
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,8 +25,21 @@ import h5py
 import numpy as np
 
 from datasets_cli.errors import SourceError
-from datasets_cli.formats.hdf5 import arrays_below, check_rows, problem_of, read_part, read_range
-from datasets_cli.formats.limits import TEXT_ROW_BYTES, check_limit, finite, read_json
+from datasets_cli.formats.hdf5 import (
+    arrays_below,
+    check_rows,
+    open_hdf5,
+    problem_of,
+    read_part,
+    read_range,
+)
+from datasets_cli.formats.limits import (
+    TEXT_ROW_BYTES,
+    check_limit,
+    current_limits,
+    finite,
+    read_json,
+)
 from datasets_cli.schema.columns import REWARD, TRAJECTORY_END, Key, rows_per_block
 from datasets_cli.schema.steps import NEXT_OBSERVATION
 
@@ -89,19 +104,36 @@ class EpisodeColumn(NamedTuple):
         return self.dtype == np.uint8 and len(self.shape) == 3 and self.shape[2] in (1, 3, 4)
 
 
+def read_episodes(path: Path) -> HDF5Episodes:
+    """Return the episodes of a file; those of the last file are read again only if it changed.
+
+    Raises:
+        SourceError: the file is damaged, or has no episodes of arrays of one length.
+    """
+    state = path.stat()
+    version = (state.st_ino, state.st_size, state.st_mtime_ns)
+    return _read_episodes(path, version, tuple(sorted(current_limits().items())))
+
+
+@lru_cache(maxsize=1)  # for the metadata, and then for the rows
+def _read_episodes(path: Path, version: Hashable, limits: Hashable) -> HDF5Episodes:
+    with open_hdf5(path) as file:
+        return HDF5Episodes(file)
+
+
 class HDF5Episodes:
-    """The episodes of an open file, in the order of their numbers.
+    """The episodes of a file, in the order of their numbers.
 
     Args:
-        file: opened with ``open_hdf5``.
+        file: opened with ``open_hdf5``, and not used later.
 
     Raises:
         SourceError: there are no episodes, or the lengths of an episode's arrays differ.
     """
 
     def __init__(self, file: h5py.File) -> None:
-        self.filename = Path(file.filename).name
-        self._file = file
+        self._path = Path(file.filename)
+        self.filename = self._path.name
         self.names = episode_names(file)
         if not self.names:
             raise SourceError(
@@ -112,17 +144,19 @@ class HDF5Episodes:
                 expected=f"{DATA}/demo_0",
                 found=[*file][:10],
             )
+        self.attributes = _parsed(_attributes(file[DATA]), f"{self.filename}: {DATA}")
+        """The attributes of all episodes as JSON values; JSON texts are parsed."""
         self.columns: dict[str, EpisodeColumn] = {}
         """The columns by path, those of ``mask`` and ``problem_info`` among them."""
         self.dropped: dict[str, str] = {}
         """The reason for each object of the file that is not a column."""
         self.notes: list[str] = []
         self._has = Counter[str]()
-        self.lengths = [self._scan(name) for name in self.names]
+        self.lengths = [self._scan(file, name) for name in self.names]
         for path, count in self._has.items():
             if count < len(self.names):
                 self._drop(path, f"only {count:,} of {len(self.names):,} episodes have it")
-        self._of_episodes: dict[str, np.ndarray] = {**self._masks(), **self._language()}
+        self._of_episodes: dict[str, np.ndarray] = {**self._masks(file), **self._language()}
         others = sorted([*(file.keys() - {DATA, MASK}), *(file[DATA].keys() - {*self.names})])
         self.dropped = dict.fromkeys(others, "it is not an episode") | self.dropped
         taken = self.columns.keys() & self._of_episodes
@@ -150,49 +184,55 @@ class HDF5Episodes:
     def blocks(self, keys: Mapping[Key, str]) -> Iterator[dict[Key, np.ndarray]]:
         """Yield the steps of all episodes in bounded blocks, ``TRAJECTORY_END`` among them."""
         row_bytes = sum(self.columns[name].row_bytes for name in keys.values())
-        check_rows(self._file, self.num_steps, row_bytes)
-        for pieces in pack(self.lengths, rows_per_block(row_bytes)):
-            counts = [piece.stop - piece.start for piece in pieces]
-            numbers = [piece.episode for piece in pieces]
-            ends = np.zeros(sum(counts), np.bool_)
-            last = np.cumsum(counts) - 1
-            ends[last] = [piece.stop == self.lengths[piece.episode] for piece in pieces]
-            block = {TRAJECTORY_END: ends}
-            for key, name in keys.items():
-                if name in self._of_episodes:
-                    block[key] = np.repeat(self._of_episodes[name][numbers], counts)
-                else:
-                    block[key] = self._rows(name, pieces, sum(counts))
-            yield block
+        with open_hdf5(self._path, is_checked=True) as file:
+            check_rows(file, self.num_steps, row_bytes)
+            for slices in pack(self.lengths, rows_per_block(row_bytes)):
+                yield self._block(file, keys, slices)
 
-    def attributes(self) -> dict[str, Any]:
-        """Return the attributes of all episodes as JSON values; JSON texts are parsed."""
-        values, where = _attributes(self._file[DATA]), f"{self.filename}: {DATA}"
-        return {
-            name: finite(read_json(value, f"{where}, {name}")) if _is_json(value) else value
-            for name, value in values.items()
-        }
+    def _block(
+        self, file: h5py.File, keys: Mapping[Key, str], slices: list[EpisodeSlice]
+    ) -> dict[Key, np.ndarray]:
+        counts = [stop - start for _, start, stop in slices]
+        numbers = [number for number, _, _ in slices]
+        ends = np.zeros(sum(counts), np.bool_)
+        ends[np.cumsum(counts) - 1] = [stop == self.lengths[number] for number, _, stop in slices]
+        block, stored = {TRAJECTORY_END: ends}, {}
+        for key, name in keys.items():
+            if name in self._of_episodes:
+                block[key] = np.repeat(self._of_episodes[name][numbers], counts)
+            else:
+                column = self.columns[name]
+                block[key] = stored[name] = np.empty((len(ends), *column.shape), column.dtype)
+        row = 0
+        for number, start, stop in slices:
+            group = _group(file, self.names[number])
+            for name, rows in stored.items():
+                rows[row : row + stop - start] = read_part(group, name, start, stop)
+            row += stop - start
+        return block
 
     def attributes_file(self) -> bytes:
         """Return the attributes of each episode by its name, as JSON compressed by xz."""
         # Models of 25,000 characters differ in a few numbers, which gzip would not notice.
         packer = lzma.LZMACompressor(preset=1)
         parts, before = [], "{"
-        for name in self.names:
-            values = json.dumps(_attributes(self._file[DATA][name]))
-            parts.append(packer.compress(f"{before}{json.dumps(name)}: {values}".encode()))
-            before = ",\n"
+        with open_hdf5(self._path, is_checked=True) as file:
+            for name in self.names:
+                values = json.dumps(_attributes(file[DATA][name]))
+                parts.append(packer.compress(f"{before}{json.dumps(name)}: {values}".encode()))
+                before = ",\n"
         return b"".join([*parts, packer.compress(b"}\n"), packer.flush()])
 
-    def _scan(self, name: str) -> int:
+    def _scan(self, file: h5py.File, name: str) -> int:
         """Add the arrays of an episode to the columns; return the number of its steps."""
-        group = self._file[DATA][name]
-        found = {path: h5py.Dataset(item) for path, item in arrays_below(group.id)}
+        # The low-level API, as in `read_part`.
+        group = _group(file, name)
+        found = dict(arrays_below(group))
         check_limit("columns", len(found), f"{self.filename}: {name}")
-        heads = [path for path in (*ACTIONS, *found) if path in found]
-        shape = found[heads[0]].shape if heads else None
+        head = next((path for path in (*ACTIONS, *found) if path in found), None)
+        shape = found[head].shape if head else None
         steps = shape[0] if shape else 0
-        stated = group.attrs.get("num_samples", steps or "one or more")
+        stated = h5py.AttributeManager(h5py.Group(group)).get("num_samples", steps or "one or more")
         if not steps or not np.array_equal(stated, steps):
             raise SourceError(
                 f"{self.filename}: {name} has {steps:,} steps; expected {stated}.",
@@ -208,19 +248,23 @@ class HDF5Episodes:
                 self._drop(path, f"{problem} ({name})")
         return steps
 
-    def _problem(self, path: str, item: h5py.Dataset, steps: int) -> str:
+    def _problem(self, path: str, item: h5py.h5d.DatasetID, steps: int) -> str:
         """Return the reason why an array of an episode cannot be rows of a column."""
-        if not item.shape or path not in self.columns:
-            if path in self.dropped or (problem := problem_of(item)):
+        shape = item.shape
+        if ".." in path.split("/"):
+            return "its name leads out of its group"
+        if not shape or path not in self.columns:
+            if path in self.dropped or (problem := problem_of(h5py.Dataset(item))):
                 return self.dropped.get(path) or problem
-            self.columns[path] = EpisodeColumn(item.shape[1:], item.dtype)
-        if item.shape[0] != steps:
-            return f"it has {item.shape[0]:,} rows for {steps:,} steps"
-        if item.size and not item.id.get_storage_size():
-            return f"its {item.shape[0]:,} rows are declared but not stored"
-        rows = EpisodeColumn(item.shape[1:], item.dtype)
-        is_other = rows != self.columns[path]
-        return f"its rows change from {self.columns[path]} to {rows}" if is_other else ""
+            self.columns[path] = EpisodeColumn(shape[1:], item.dtype)
+        if shape[0] != steps:
+            return f"it has {shape[0]:,} rows for {steps:,} steps"
+        if not item.get_storage_size() and math.prod(shape):
+            return f"its {shape[0]:,} rows are declared but not stored"
+        column = self.columns[path]
+        if (shape[1:], item.dtype) == (column.shape, column.dtype):
+            return ""
+        return f"its rows change from {column} to {EpisodeColumn(shape[1:], item.dtype)}"
 
     def _drop(self, path: str, problem: str) -> None:
         if path.partition("/")[0] in NEEDED:
@@ -234,16 +278,6 @@ class HDF5Episodes:
         self.dropped.setdefault(path, problem)
         self.columns.pop(path, None)
 
-    def _rows(self, name: str, pieces: list[EpisodeSlice], num_rows: int) -> np.ndarray:
-        rows = np.empty((num_rows, *self.columns[name].shape), self.columns[name].dtype)
-        row = 0
-        for piece in pieces:
-            stop = row + piece.stop - piece.start
-            path = f"{DATA}/{self.names[piece.episode]}/{name}"
-            rows[row:stop] = read_part(self._file, path, piece.start, piece.stop)
-            row = stop
-        return rows
-
     def _key(self, name: str, rows: EpisodeColumn) -> Key:
         head, *below = name.split("/")
         if name in (MASK, LANGUAGE):
@@ -251,9 +285,9 @@ class HDF5Episodes:
         images = ("images",) if head in ("obs", "next_obs") and rows.is_image else ()
         return (*KEYS.get(head, ("info", head)), *images, *below)
 
-    def _masks(self) -> dict[str, np.ndarray]:
+    def _masks(self, file: h5py.File) -> dict[str, np.ndarray]:
         """Return the split of each episode, text, and whether it is in each other mask, bool."""
-        group = self._file.get(MASK)
+        group = file.get(MASK)
         if not isinstance(group, h5py.Group):
             return {}
         splits, masks = np.full(len(self.names), "", object), {}
@@ -289,8 +323,7 @@ class HDF5Episodes:
 
     def _language(self) -> dict[str, np.ndarray]:
         """Return LIBERO's instruction, which is that of all episodes."""
-        problem = self._file[DATA].attrs.get(LANGUAGE)
-        info = read_json(problem, LANGUAGE) if isinstance(problem, str | bytes) else None
+        info = self.attributes.get(LANGUAGE)
         text = info.get("language_instruction") if isinstance(info, dict) else None
         if isinstance(text, list):
             text = "".join(map(str, text))
@@ -310,6 +343,10 @@ def episode_names(file: h5py.File) -> list[str]:
     return sorted(groups, key=lambda name: (numbers[name], name))
 
 
+def _group(file: h5py.File, name: str) -> h5py.h5g.GroupID:
+    return h5py.h5g.open(file.id, f"{DATA}/{name}".encode(errors="surrogateescape"))
+
+
 def _attributes(item: h5py.Group) -> dict[str, Any]:
     """Return the attributes of a group as JSON values; those of other types as text."""
     found = {}
@@ -324,5 +361,11 @@ def _attributes(item: h5py.Group) -> dict[str, Any]:
     return found
 
 
-def _is_json(value: Any) -> bool:
-    return isinstance(value, str) and value.lstrip().startswith("{")
+def _parsed(values: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return values with each text that is JSON parsed."""
+    parsed = dict(values)
+    for name, value in values.items():
+        if isinstance(value, str) and value.lstrip().startswith("{"):
+            with suppress(SourceError):
+                parsed[name] = finite(read_json(value, f"{where}, {name}"))
+    return parsed

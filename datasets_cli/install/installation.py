@@ -235,6 +235,8 @@ class Installation:
             if not any(name in str(error) for name in (resolved.id, *(f.filename for f in files))):
                 error.prepend(f"{resolved.id}: ")
             error.id = resolved.id
+            if error.path is None and len(files) == 1:  # the core found what the reader accepted
+                error.path = files[0].filename
             if error.advice is None:
                 error.advise(_advice(files, options))
             raise

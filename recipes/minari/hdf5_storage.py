@@ -42,7 +42,7 @@ class Hdf5Storage:
 
     def read(self, episode: str, path: str, start: int, stop: int) -> np.ndarray:
         """Return the stored rows of an array."""
-        return read_part(self._file, f"{episode}/{path}", start, stop)
+        return read_part(self._file.id, f"{episode}/{path}", start, stop)
 
     def _stored(self, array: h5py.h5d.DatasetID, path: str) -> Stored:
         """Return the storage of an array, equal for all encodings of the same values."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from datasets_cli.formats.hdf5 import open_hdf5
-from datasets_cli.formats.hdf5_episodes import HDF5Episodes
+from datasets_cli.formats.hdf5_episodes import HDF5Episodes, read_episodes
 from datasets_cli.recipe import Block, Description, Source, SourceError
 
 ATTRIBUTES = "attributes.json.xz"
@@ -15,37 +14,32 @@ UPSIDE_DOWN = ("obs/agentview_rgb", "obs/eye_in_hand_rgb")
 
 def describe(source: Source) -> Description:
     """Return the attributes of the file, notes, and a file with the attributes of each episode."""
-    with open_hdf5(*source.files.values()) as file:
-        episodes = HDF5Episodes(file)
-        _check(episodes)
-        notes = list(episodes.notes)
-        notes += [f"left out: {path}: {why}" for path, why in episodes.dropped.items()]
-        if images := [name for name in UPSIDE_DOWN if name in episodes.columns]:
-            notes.append(f"LIBERO's images are upside down, as in the file: {', '.join(images)}")
-        published = episodes.attributes()
-        total = published.get("total", episodes.num_steps)
-        if total != episodes.num_steps:
-            notes.append(f"the file states {total:,} steps in total; it has {episodes.num_steps:,}")
-        details: dict[str, Any] = {**source.entry.details} if source.entry else {}
-        metadata = {**details, **({"attributes": published} if published else {})}
-        return Description(
-            metadata,
-            tuple(notes),
-            {ATTRIBUTES: episodes.attributes_file()},
-            names=episodes.keys(),
-        )
+    episodes = _episodes(source)
+    notes = [
+        *episodes.notes,
+        *(f"left out: {name}: {why}" for name, why in episodes.dropped.items()),
+    ]
+    if images := [name for name in UPSIDE_DOWN if name in episodes.columns]:
+        notes.append(f"LIBERO's images are upside down, as in the file: {', '.join(images)}")
+    total, found = episodes.attributes.get("total"), episodes.num_steps
+    if total not in (None, found):
+        notes.append(f"the file states {total} steps in total; it has {found:,}")
+    metadata: dict[str, Any] = {**source.entry.details} if source.entry else {}
+    if episodes.attributes:
+        metadata["attributes"] = episodes.attributes
+    files = {ATTRIBUTES: episodes.attributes_file()}
+    return Description(metadata, tuple(notes), files, names=episodes.keys())
 
 
 def blocks(source: Source) -> Iterator[Block]:
     """Yield the steps of all episodes, in the order of their numbers."""
-    with open_hdf5(*source.files.values()) as file:
-        episodes = HDF5Episodes(file)
-        _check(episodes)
-        for columns in episodes.blocks(episodes.keys()):
-            yield Block(columns, total_rows=episodes.num_steps)
+    episodes = _episodes(source)
+    for columns in episodes.blocks(episodes.keys()):
+        yield Block(columns, total_rows=episodes.num_steps)
 
 
-def _check(episodes: HDF5Episodes) -> None:
+def _episodes(source: Source) -> HDF5Episodes:
+    episodes = read_episodes(*source.files.values())
     if episodes.missing:
         missing, found = episodes.missing[0], [*episodes.columns][:10]
         raise SourceError(
@@ -56,3 +50,4 @@ def _check(episodes: HDF5Episodes) -> None:
             advice="robomimic's scripts/dataset_states_to_obs.py adds observations to raw "
             "demonstrations.",
         )
+    return episodes

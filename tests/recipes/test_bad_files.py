@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
@@ -169,6 +170,93 @@ def with_flag(row: int, value: Any) -> Callable[[np.ndarray], np.ndarray]:
     return change
 
 
+# robomimic.
+
+
+def write_lift(folder: Path) -> Path:
+    return Path(shutil.copy(TEST_DATA / "robomimic" / "lift_low_dim.hdf5", folder / "low_dim.hdf5"))
+
+
+def hdf5(change: Callable[[h5py.File], Any]) -> Fault:
+    """Return a function that changes an HDF5 file."""
+
+    def fault(path: Path) -> None:
+        with h5py.File(path, "r+") as file:
+            change(file)
+
+    return fault
+
+
+def without(*paths: str) -> Fault:
+    return hdf5(lambda file: [file.__delitem__(path) for path in paths])
+
+
+def put(values: Any, *paths: str, steps: Any = 58) -> Fault:
+    """Return a function that replaces arrays of demo_1, and the number of steps it states."""
+
+    def change(file: h5py.File) -> None:
+        for path in paths:
+            file.pop(f"data/demo_1/{path}", None)
+            file[f"data/demo_1/{path}"] = values
+        file["data/demo_1"].attrs["num_samples"] = steps
+
+    return hdf5(change)
+
+
+def declare(file: h5py.File) -> None:
+    """Declare 10^9 steps of demo_1, and store none."""
+    demo = file["data/demo_1"]
+    for path in ("actions", "rewards", "dones", "states", "obs/object", "next_obs/object"):
+        shape, dtype = demo[path].shape, demo[path].dtype
+        del demo[path]
+        demo.create_dataset(path, (10**9, *shape[1:]), dtype)
+    demo.attrs["num_samples"] = 10**9
+
+
+HDF5_FAULTS: dict[str, Fault] = {
+    "no data": without("data"),
+    "no episodes": without("data/demo_0", "data/demo_1"),
+    "no numbers in names": hdf5(lambda file: file.move("data", "episodes")),
+    "an episode without arrays": hdf5(lambda file: file.create_group("data/demo_2")),
+    "no steps": put(np.zeros((0, 7)), "actions", steps=0),
+    "a wrong number of steps": put(np.zeros(58), "rewards", steps=59),
+    "a number of steps that is text": put(np.zeros(58), "rewards", steps="many"),
+    "no observations": without("data/demo_0/obs", "data/demo_1/obs"),
+    **{
+        f"no {path} of an episode": without(f"data/demo_1/{path}")
+        for path in ("actions", "obs", "obs/object", "next_obs/object", "rewards", "dones")
+    },
+    "fewer rewards": put(np.zeros(57), "rewards"),
+    "more dones": put(np.zeros(59, "i8"), "dones"),
+    "one action": put(3.0, "actions"),
+    "text": put(np.full(58, b"x"), "actions"),
+    "narrow observations": put(np.zeros((58, 9)), "obs/object"),
+    "narrow successors": hdf5(lambda file: [narrow(demo) for demo in file["data"].values()]),
+    "another dtype": put(np.zeros((58, 32), "f4"), "states"),
+    "two rewards a row": hdf5(lambda file: [twice(demo) for demo in file["data"].values()]),
+    "two splits": hdf5(lambda file: file.__setitem__("mask/test", np.array([b"demo_0"]))),
+    "10^9 steps": hdf5(declare),
+    "a link": hdf5(lambda file: file.__setitem__("data/demo_2", h5py.SoftLink("/data/demo_1"))),
+    "a name with ..": hdf5(lambda file: [above(demo) for demo in file["data"].values()]),
+}
+
+
+def narrow(demo: h5py.Group) -> None:
+    rows = demo["next_obs/object"][:, 1:]
+    del demo["next_obs/object"]
+    demo["next_obs/object"] = rows
+
+
+def twice(demo: h5py.Group) -> None:
+    rows = np.stack([demo["rewards"][:]] * 2, 1)
+    del demo["rewards"]
+    demo["rewards"] = rows
+
+
+def above(demo: h5py.Group) -> None:
+    demo["obs/.."] = demo["next_obs/.."] = demo["rewards"][:]
+
+
 FAMILIES = {
     "neorl2": Family(
         "neorl2/Simglucose",
@@ -204,6 +292,7 @@ FAMILIES = {
             "10^9 flags": lambda path: member(path, "terminals.npy", (10**9,), 4 * 10**9),
         },
     ),
+    "robomimic": Family("robomimic/lift/ph/low_dim", write_lift, HDF5_FAULTS),
 }
 CASES = [
     pytest.param(family, fault, id=f"{name}: {text}")

@@ -268,6 +268,21 @@ def reopen_storage(
 Padding = Literal["zeros", "repeat"]
 
 
+def _with_successors(dataset: Dataset, key: Key) -> list[Key]:
+    """Return the columns of a key or group, once each of them has a successor."""
+    read = {column.key for column in dataset.columns_read}
+    below = sorted(each for each in read if each[: len(key)] == key)
+    if not below or not {("next", *each) for each in below} <= read:
+        raise WrongRows(
+            f"{dataset.id} has no {show_key(key)} with a successor next.{show_key(key)} to "
+            "stack, or columns= excludes one of them.",
+            argument="key",
+            id=dataset.id,
+            key=key,
+        )
+    return below
+
+
 class FrameStack(Storage):
     """A dataset whose observations are stacks of the last steps of a trajectory, oldest first.
 
@@ -278,7 +293,7 @@ class FrameStack(Storage):
     Args:
         storage: the rows of a dataset.
         length: steps in a stack, 1 or more.
-        key: the column to stack; its successor is stacked too.
+        key: the column or group of columns to stack; the successors are stacked too.
         padding: the steps before the first of a trajectory: ``"zeros"``, or ``"repeat"``, which
             repeats the first step.
 
@@ -315,26 +330,19 @@ class FrameStack(Storage):
                 advice="Open a dataset with open_storage(folder), or use the transform CatFrames.",
             )
         dataset = storage.dataset
-        key = key_in(dataset.keys, key_of(key))
-        pair = {key, ("next", *key)}
-        if not pair <= {column.key for column in dataset.columns_read}:
-            raise WrongRows(
-                f"{dataset.id} has no {show_key(key)} with a successor next.{show_key(key)} to "
-                "stack, or columns= excludes one of them.",
-                argument="key",
-                id=dataset.id,
-                key=key,
-            )
+        self._key = key_in(dataset.keys, key_of(key))
+        self.stacked = _with_successors(dataset, self._key)
+        """The keys of the stacked columns, without their successors."""
         self.dataset = dataset
         self.device_options = dataset.device_options
         self.device = self.device_options.device or torch.device("cpu")
         self.no_rows = storage.no_rows
         self._storage = storage
         self._padding = padding
-        self._key = key
         self._zeros = padding == "zeros"
-        self._rest = dataset.rows_of(frozenset(dataset.keys) - pair)
-        self._pair = dataset.rows_of(frozenset(pair))
+        pairs = {each: frozenset({each, ("next", *each)}) for each in self.stacked}
+        self._rest = dataset.rows_of(frozenset(dataset.keys).difference(*pairs.values()))
+        self._pairs = {each: dataset.rows_of(pair) for each, pair in pairs.items()}
         self._starts = dataset.offsets[:-1]
 
     def __len__(self) -> int:
@@ -365,7 +373,8 @@ class FrameStack(Storage):
 
     def entry(self, key: Key, rows: RowNumbers) -> torch.Tensor | None:
         """Return an entry of rows, or None if it does not exist."""
-        is_stacked = key in (self._key, ("next", *self._key))
+        roots = (self._key, ("next", *self._key))
+        is_stacked = any(key[: len(root)] == root[: len(key)] for root in roots)
         return super().entry(key, rows) if is_stacked else self._storage.entry(key, rows)
 
     def with_storage(self, storage: DatasetStorage) -> FrameStack:
@@ -386,18 +395,19 @@ class FrameStack(Storage):
         starts = self._starts.numpy()
         first = starts.take(starts.searchsorted(numbers, side="right") - 1)
         age = torch.from_numpy(numbers - first)
-        run = self._pair.history(self._key, index, age, self.length)
-        if self._zeros:
-            # Column c of the run is the step age - length + 1 + c of its trajectory.
-            missing = self.length - 1 - age
-            padded = torch.arange(self.length + 1) < missing.unsqueeze(1)
-            # A mask of all frames would take 100 times as long as the numbers of these frames.
-            if len(frames := padded.flatten().nonzero().flatten()):
-                fill_rows(run.view(padded.numel(), *run.shape[2:]), frames)
-        put(tree, self._key, run[:, :-1])
-        # A copy: otherwise a change of one of the two columns would change both.
-        following = self.dataset.device_options.to_output(join_tensors([run[:, 1:]]))
-        put(tree, ("next", *self._key), following)
+        for key, pair in self._pairs.items():
+            run = pair.history(key, index, age, self.length)
+            if self._zeros:
+                # Column c of the run is the step age - length + 1 + c of its trajectory.
+                missing = self.length - 1 - age
+                padded = torch.arange(self.length + 1) < missing.unsqueeze(1)
+                # A mask of all frames would take 100 times as long as the numbers of these frames.
+                if len(frames := padded.flatten().nonzero().flatten()):
+                    fill_rows(run.view(padded.numel(), *run.shape[2:]), frames)
+            put(tree, key, run[:, :-1])
+            # A copy: otherwise a change of one of the two columns would change both.
+            following = self.dataset.device_options.to_output(join_tensors([run[:, 1:]]))
+            put(tree, ("next", *key), following)
         if self.dataset.texts is not None:
             put_texts(tree, self.dataset.texts, index)
         return tree
