@@ -86,9 +86,7 @@ def test_the_official_cut_is_that_of_the_loader(
     assert dataset.offsets.tolist() == [0, *np.flatnonzero(flags) + 1]
     assert dataset.texts.column(("split",)) == ["train"] * lengths[0] + ["val"] * lengths[1]
     assert dataset.manifest.id == "neorl2/RocketRecovery~official"
-    assert "known_traps" not in dataset.manifest.metadata, (
-        "only of the whole"
-    )
+    assert "known_traps" not in dataset.manifest.metadata, "only of the whole"
 
 
 def test_flags_are_bool_and_recorded_as_the_file_has_them(source: Path, config: Config) -> None:

@@ -15,6 +15,7 @@ import datasets_cli
 from datasets_cli import ExperienceReplay
 from datasets_cli.config import Config
 from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.manifest import LAYOUTS
 from tests.support.paths import PROJECT
 
@@ -74,6 +75,13 @@ def test_every_row_is_there_with_its_successor(stored: str) -> None:
 def test_its_bytes_are_what_they_were(stored: str) -> None:
     (verified,) = datasets_cli.verify(stored, deep=True)
     assert verified.ok
+
+
+def test_the_same_steps_have_the_same_identity_in_this_version(stored: str, tmp_path: Path) -> None:
+    given = {"lengths": LENGTHS, "layout": stored.partition("/")[2], "root": tmp_path / "new"}
+    made = datasets_cli.create_dataset(stored, recorded(), **given)
+    before = datasets_cli.dataset_path(stored).path
+    assert read_manifest(made.path).content == read_manifest(before).content
 
 
 def test_this_version_has_stored_files() -> None:

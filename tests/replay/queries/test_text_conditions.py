@@ -83,7 +83,9 @@ def test_text_is_no_number_and_no_flag(config: Config, condition: str) -> None:
 
 
 def test_a_view_has_the_text_of_its_trajectories(config: Config) -> None:
-    table = ExperienceReplay(ID, root=config.root, batch_size=2).episodes_at([3, 0]).trajectories
+    view = ExperienceReplay(ID, root=config.root, batch_size=2, text=True).episodes_at([3, 0])
+    assert view["split"] == ["val"] * 4 + ["train"]
+    table = view.trajectories
     assert table["split"].tolist() == ["val", "train"]
     assert table["language"].tolist() == ["two spaces", "don't stop"]
     assert table.to_pandas()["split"].tolist() == ["val", "train"]
