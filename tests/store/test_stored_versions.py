@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,7 @@ import datasets_cli
 from datasets_cli import ExperienceReplay
 from datasets_cli.config import Config
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.manifest import read_manifest
-from datasets_cli.store.manifest import LAYOUTS
+from datasets_cli.store.manifest import LAYOUTS, read_manifest
 from tests.support.paths import PROJECT
 
 FOLDER = PROJECT / "tests" / "data" / "formats"
