@@ -2,7 +2,7 @@
 
 from datasets_cli.recipe import Option, Recipe, deferred
 
-from .catalogue import CUTS, datasets, find, references, resources, variant
+from .catalogue import datasets, find, references, resources, variant
 
 RECIPE = Recipe(
     family="neorl2",
@@ -17,7 +17,7 @@ RECIPE = Recipe(
     resources=resources,
     blocks=deferred(f"{__name__}.reader:blocks"),
     describe=deferred(f"{__name__}.reader:describe"),
-    options=(Option("cut", "|".join(CUTS), "all trajectories, or those of neorl2's loader"),),
+    options=(Option("cut", "official", "only the trajectories that neorl2's loader returns"),),
     find=find,
     variant=variant,
 )

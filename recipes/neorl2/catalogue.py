@@ -24,7 +24,6 @@ from datasets_cli.recipe import (
 HOST = "http://datasets.polixir.site/neorl2/"
 SPLITS = ("train", "val")
 OFFICIAL = "~official"
-CUTS = ("none", "official")
 CUT = (
     "neorl2's loader returns only the first {train} trajectories of train and {val} of val, so "
     "published scores are of this part: neorl2/{name}~official"
@@ -68,19 +67,16 @@ def find(name: str, web: Web | None) -> CatalogueEntry | None:
 
 
 def variant(name: str, options: Mapping[str, str]) -> str:
-    """Return the name of the variant for ``cut``, or of the task if its loader does not cut it."""
-    cut = options.get("cut", CUTS[name.endswith(OFFICIAL)])
-    if cut not in CUTS or (name.endswith(OFFICIAL) and cut == "none"):
+    """Return the name for ``cut=official``: a variant, unless the loader returns all rows."""
+    if options.get("cut", "official") != "official":
         raise UsageError(
-            f"cut={cut} is not valid for neorl2/{name}. Expected one of: {', '.join(CUTS)}, and "
-            f"none only without {OFFICIAL}.",
+            f"cut={options['cut']} is not valid for neorl2/{name}. Expected cut=official.",
             argument="cut",
-            expected=CUTS,
-            found=cut,
+            expected="official",
+            found=options["cut"],
         )
-    base = name.removesuffix(OFFICIAL)
-    official = f"{base}{OFFICIAL}"
-    return official if cut == "official" and cut_of(official) else base
+    official = f"{name.removesuffix(OFFICIAL)}{OFFICIAL}"
+    return official if options and cut_of(official) else name
 
 
 def resources(name: str, web: Web | None) -> list[Resource]:
