@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import lzma
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,17 @@ import numpy as np
 import pytest
 
 from datasets_cli import ExperienceReplay
+from datasets_cli.catalogue.entries import load_recipe
 from datasets_cli.config import Config
-from datasets_cli.errors import SourceError
+from datasets_cli.errors import SourceError, UnknownDataset
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import Key
 from datasets_cli.verbs.import_dataset import import_dataset
-from tests.support.conformance import LIFT
+from tests.support.conformance import LIFT, Loopback, case_of, path_of
+from tests.support.origin import Origin
 from tests.support.refusals import refused
-from tests.support.values import read_leaves, read_texts
+from tests.support.values import assert_folder, read_leaves, read_texts
 
 ID = "robomimic/mine/demos"
 LENGTHS = {"demo_10": 3, "demo_2": 1, "demo_0": 4}
@@ -197,3 +200,62 @@ def test_an_attribute_that_is_not_json_stays_text(tmp_path: Path, config: Config
 def test_an_episode_in_two_splits_is_rejected(tmp_path: Path, config: Config) -> None:
     with refused(SourceError, path="a.hdf5", key="mask/valid", found="demo_0"):
         installed(write(tmp_path / "a.hdf5", masks={**MASKS, "test": ["demo_0"]}), config)
+
+
+HUB = {
+    "v1.5/lift/ph/low_dim_v15": ("robomimic/robomimic_datasets", "v1.5/lift/ph/low_dim_v15.hdf5"),
+    "mimicgen/core/stack_d0": ("amandlek/mimicgen_datasets", "core/stack_d0.hdf5"),
+    "libero/libero_goal/a_demo": ("yifengzhu-hf/LIBERO-datasets", "libero_goal/a_demo.hdf5"),
+}
+
+
+def pages() -> dict[str, bytes]:
+    """Return what Hugging Face answers about three files, and the files."""
+    data, site, served = LIFT.read_bytes(), "https://huggingface.co/", {}
+    for repository, path in HUB.values():
+        tree, folder = f"{site}api/datasets/{repository}/tree/main/", path.rpartition("/")[0]
+        lfs = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data)}
+        listed = [
+            {"type": "directory", "path": folder, "size": 0},
+            {"type": "file", "path": path, "size": len(data), "lfs": lfs},
+            {"type": "file", "path": f"{folder}/README.md", "size": 3},
+        ]
+        top = "v1.5" if path.startswith("v1.5/") else ""
+        for address in (f"{tree}{folder}", f"{tree}{top}".rstrip("/") + "?recursive=true"):
+            served[address] = json.dumps(listed).encode()
+        served[f"{site}datasets/{repository}/resolve/main/{path}"] = data
+    return served
+
+
+@pytest.fixture
+def hub(config: Config) -> Iterator[Loopback]:
+    with Origin() as origin:
+        for url, data in pages().items():
+            origin.put(path_of(url), data)
+        yield Loopback(config, origin)
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_files_on_hugging_face_are_found_and_verified(
+    name: str, hub: Loopback, config: Config
+) -> None:
+    made = install_dataset(f"robomimic/{name}", config, InstallOptions(layout="ted"), http=hub)
+    assert_folder(made.path, case_of("robomimic").expected())
+    (file,) = json.loads((made.path / "manifest.json").read_text())["resources"]
+    assert (file["checked"], file["sha256"]) == (
+        "sha256",
+        hashlib.sha256(LIFT.read_bytes()).hexdigest(),
+    )
+    with pytest.raises(UnknownDataset):
+        install_dataset(f"robomimic/{name}x", config, http=hub)
+    with pytest.raises(UnknownDataset):
+        install_dataset("robomimic/mimicgen/none/x", config, http=hub)
+    replay = ExperienceReplay(f"robomimic/{name}", root=config.root, download=False)
+    assert len(replay) == 117
+
+
+def test_a_refreshed_catalogue_has_the_files_on_hugging_face(hub: Loopback) -> None:
+    entries = {entry.name: entry for entry in load_recipe("robomimic").datasets(hub)}
+    assert len(entries) == 21 + len(HUB)
+    assert {entries[name].size for name in HUB} == {LIFT.stat().st_size}
+    assert all(entries[name].details["url"].endswith(path) for name, (_, path) in HUB.items())
