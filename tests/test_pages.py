@@ -187,6 +187,9 @@ def root_of_pages(
     install_dataset("d4rl/ant-medium-v0", Config(root), ant)
     glucose = InstallOptions(source=str(TEST_DATA / "neorl2"), accept_any=True)
     install_dataset("neorl2/Simglucose", Config(root), glucose)
+    lift = TEST_DATA / "robomimic" / "lift_low_dim.hdf5"
+    demonstrations = InstallOptions(source=str(lift), accept_any=True)
+    install_dataset("robomimic/lift/ph/low_dim", Config(root), demonstrations)
     maze_files.install(maze_files.unpack("open", root.with_suffix(".maze")), Config(root))
     return root
 

@@ -1,7 +1,7 @@
 """The datasets of robomimic, MimicGen and LIBERO, and their files.
 
-Sizes and sha256 of robomimic 0.1 in ``catalogue.tsv`` are records of tensorflow/datasets of Stanford's
-server. Those of all other files are what Hugging Face states, and are asked for online.
+Sizes and sha256 of robomimic 0.1 in ``catalogue.tsv`` are tensorflow/datasets' records of
+Stanford's server. Hugging Face states those of all other files.
 """
 
 from __future__ import annotations

@@ -119,6 +119,8 @@ def test_masks_are_splits_and_subsets(tmp_path: Path, config: Config) -> None:
     assert read_texts(folder) == {("split",): ["valid"] * 4 + [""] + ["train"] * 3}
     subset = read_leaves(folder)["info", "mask", "20_percent"]
     assert (subset.dtype, subset.tolist()) == (bool, [True] * 4 + [False] + [True] * 3)
+    replay = ExperienceReplay(ID, root=config.root, download=False)
+    assert len(replay.filter("all(info.mask.20_percent) and split == 'train'")) == 3
     notes = json.loads((folder / "manifest.json").read_text())["metadata"]["notes"]
     assert notes[0].endswith("lacks: 1 of 2 in valid")
 

@@ -68,8 +68,12 @@ MAX_LENGTH = 10_000
 RETURN = "return_"
 """The column ``return`` in a text for Python's parser, which has a keyword of that name."""
 
+DIGIT = "digit_"
+"""Before a name that begins with a digit, such as that of robomimic's subset ``20_percent``."""
+
 NOT_QUOTED = re.compile(
-    r"""(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|\breturn\b|\s+""", re.DOTALL
+    r"""(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|\breturn\b|\s+|(?<=[A-Za-z_]\.)(?=\d)""",
+    re.DOTALL,
 )
 """What is replaced in a condition before it is parsed; a quoted text is matched, and kept."""
 
@@ -364,7 +368,7 @@ def parse_condition(where: str) -> ast.expr:
 
 def _for_parser(found: re.Match[str]) -> str:
     """Return a text as it is, the keyword as a name, and any space as one, to have one line."""
-    return found["text"] or (RETURN if found[0] == "return" else " ")
+    return found["text"] or {"return": RETURN, "": DIGIT}.get(found[0], " ")
 
 
 class TextCondition:
@@ -483,7 +487,7 @@ def _shortened(text: str) -> str:
 
 
 def _text_of(node: ast.expr) -> str:
-    return ast.unparse(node).replace(RETURN, "return")
+    return ast.unparse(node).replace(RETURN, "return").replace(f".{DIGIT}", ".")
 
 
 def _kind(values: TermValues) -> str:
