@@ -189,7 +189,7 @@ class TextWriter:
             num_rows = len(next(iter(rows.values())))
             parts = [rows[column.key].reshape(num_rows, -1) for column in self.columns]
             table = np.concatenate(parts, axis=1)
-            codes = self._vocabulary.codes(table.reshape(-1).tolist()).reshape(table.shape)
+            codes = self._vocabulary.codes(table)
             after = np.cumsum([part.shape[1] for part in parts])
             for file, own in zip(self._codes, np.split(codes, after[:-1], axis=1), strict=True):
                 if file is not None:
@@ -223,7 +223,8 @@ class TextWriter:
             for part in parts:
                 assert self._vocabulary is not None, "it is open"
                 # The new code of each value of the part.
-                numbers = self._vocabulary.codes(map(decode_text, read_values(part)))
+                values = np.array([*map(decode_text, read_values(part))], object)
+                numbers = self._vocabulary.codes(values[:, None])[:, 0]
                 for column, file in zip(self.columns, self._codes, strict=True):
                     if file is not None:
                         codes = np.fromfile(part / column.filename, "<i4")
@@ -257,14 +258,20 @@ class VocabularyWriter:
         self._offsets = self._files.enter_context((folder / OFFSETS_FILENAME).open("xb"))
         self._offsets.write(_int64(0))
 
-    def codes(self, values: Iterable[str]) -> np.ndarray:
-        """Return the codes of values, int32 ``[n]``; new values are written."""
+    def codes(self, table: np.ndarray) -> np.ndarray:
+        """Return the codes of values ``[n, m]`` of str, int32; new values are written row by row."""
         known = self._codes
-        codes = (
+        # A split or an instruction is the same in many rows, and only the first one is looked up.
+        is_first = np.ones(table.shape, np.bool_)
+        is_first[1:] = table[1:] != table[:-1]
+        found = (
             code if (code := known.get(_name(value))) is not None else self._add(value)
-            for value in values
+            for value in table[is_first]
         )
-        return np.fromiter(codes, np.int32)
+        codes = np.zeros(table.shape, np.int32)
+        codes[is_first] = np.fromiter(found, np.int32)
+        rows = np.where(is_first, np.arange(len(table))[:, None], 0)
+        return np.take_along_axis(codes, np.maximum.accumulate(rows, axis=0), axis=0)
 
     def close(self) -> None:
         """Write the buffered values and close the files."""

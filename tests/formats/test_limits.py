@@ -187,9 +187,9 @@ def test_frames_of_gigabytes_are_not_opened(tmp_path: Path) -> None:
 def test_distinct_texts_beyond_the_limit_are_refused(tmp_path: Path) -> None:
     with raised_limits({"text_bytes": 2 * 64}):
         vocabulary = VocabularyWriter(tmp_path)
-        assert vocabulary.codes(["a", "b", "a"]).tolist() == [0, 1, 0]
+        assert vocabulary.codes(np.array([["a"], ["b"], ["a"]], object)).tolist() == [[0], [1], [0]]
         with pytest.raises(SourceError) as caught:
-            vocabulary.codes(["c"])
+            vocabulary.codes(np.array([["c"]], object))
     assert caught.value.key == "text_bytes"
     vocabulary.close()
 
