@@ -259,7 +259,7 @@ class VocabularyWriter:
         self._offsets.write(_int64(0))
 
     def codes(self, table: np.ndarray) -> np.ndarray:
-        """Return the codes of values ``[n, m]`` of str, int32; new values are written row by row."""
+        """Return the codes int32 of values ``[n, m]`` of str; new values are written by rows."""
         known = self._codes
         # A split or an instruction is the same in many rows, and only the first one is looked up.
         is_first = np.ones(table.shape, np.bool_)

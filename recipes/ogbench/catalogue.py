@@ -28,6 +28,8 @@ HUGGING_FACE = "https://huggingface.co/datasets/zhouzypaul/ogbench_datasets/reso
 SPLITS = {"train": "", "val": "-val"}
 NO_CHECKSUM = "the publisher states neither sizes nor checksums; any content is accepted"
 
+TARGETS = ("xy", "cubes", "buttons", "drawer", "window", "tolerance")
+
 STATE_OF_THE_ROW = (
     "the reward and the end of a step depend on the state before its action, as in the "
     "environments of ogbench 1.2.0 and later; environments of ogbench 1.1 reward the state after "
@@ -139,8 +141,8 @@ def _details(name: str, variant: Variant) -> dict[str, Any]:
     if variant.task is None:
         return details
     row = task_of(variant)
-    targets = {key: row[key] for key in ("xy", "cubes", "buttons", "drawer", "window") if row[key]}
-    details["goal"] = {**targets, "source": f"ogbench 1.2.2, {row['source']}"}
+    targets = [f"{key} {row[key]}" for key in TARGETS if row[key]]
+    details["goal"] = f"{', '.join(targets)} (ogbench 1.2.2, {row['source']})"
     never = [NEVER_SOLVED] if variant.environment == "puzzle-4x4" and variant.task == 1 else []
     details["known_traps"] = [STATE_OF_THE_ROW, STAYS_AT_THE_GOAL, *never]
     details["trap_rules"] = {STAYS_AT_THE_GOAL: ("terminal-run",)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import time
 from bisect import bisect_left
@@ -266,7 +267,13 @@ def environment_spec(
     if isinstance(text, str):
         return gymnasium.envs.registration.EnvSpec.from_json(text)
     id = known.get("environment")
-    return gymnasium.spec(id) if isinstance(id, str) else None
+    if not isinstance(id, str):
+        return None
+    # "module:id", as in gymnasium.make: the module registers the environment.
+    module, _, id = id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    return gymnasium.spec(id)
 
 
 def recover_environment(

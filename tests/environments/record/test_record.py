@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -17,7 +18,7 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.environments.record import episodes
 from datasets_cli.environments.record.options import seed_of
-from datasets_cli.environments.record.run import environment_spec
+from datasets_cli.environments.record.run import environment_spec, recover_environment
 from datasets_cli.errors import Unsupported, WrongRows
 from datasets_cli.store.manifest import read_manifest
 from tests.environments.record import toys
@@ -304,6 +305,19 @@ def test_the_command_takes_the_check(capsys: pytest.CaptureFixture[str]) -> None
         assert main([*command, "--check-actions", word]) == 2
         assert message in capsys.readouterr().err
     assert main([*command, "--check-actions", "false"]) == 0
+
+
+def test_an_environment_is_registered_by_the_module_in_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = f"from gymnasium import register\nregister('Lunar-v7', '{toys.__name__}:Corridor')"
+    (tmp_path / "lunar_environments.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    manifest = SimpleNamespace(id="x/y", metadata={"environment": "lunar_environments:Lunar-v7"})
+    assert isinstance(recover_environment(manifest, {}).unwrapped, toys.Corridor)
+    manifest.metadata["environment"] = "no_such_module:Lunar-v7"
+    with refused(UsageError, id="x/y"):
+        recover_environment(manifest, {})
 
 
 def test_a_dataset_of_d4rl_names_gymnasiums_environment(tmp_path: Path) -> None:
