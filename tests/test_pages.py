@@ -190,6 +190,8 @@ def root_of_pages(
     lift = TEST_DATA / "robomimic" / "lift_low_dim.hdf5"
     demonstrations = InstallOptions(source=str(lift), accept_any=True)
     install_dataset("robomimic/lift/ph/low_dim", Config(root), demonstrations)
+    maze = InstallOptions(source=str(TEST_DATA / "ogbench"), accept_any=True)
+    install_dataset("ogbench/pointmaze-medium-navigate-singletask-task1-v0", Config(root), maze)
     maze_files.install(maze_files.unpack("open", root.with_suffix(".maze")), Config(root))
     return root
 
