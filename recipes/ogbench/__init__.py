@@ -1,4 +1,4 @@
-"""OGBench: numpy archives of T + 1 states a trajectory, and views with rewards or goals."""
+"""OGBench: numpy archives of T + 1 states a trajectory, and variants with rewards or goals."""
 
 from datasets_cli.recipe import Recipe, deferred
 

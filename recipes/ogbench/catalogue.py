@@ -1,4 +1,4 @@
-"""The datasets of OGBench, their files, and the views of them that its loader computes.
+"""The datasets of OGBench, their files, and their variants that its loader computes.
 
 ``catalogue.tsv`` has the numbers of ``data_gen_scripts/commands.sh``: the trajectories of the
 training file, and the rows of each. The validation file has a tenth as many trajectories.
@@ -36,14 +36,14 @@ STATE_OF_THE_ROW = (
     "it (README of ogbench, Caveats)"
 )
 STAYS_AT_THE_GOAL = (
-    "the trajectories go on at the goal, so each step there is a terminated trajectory of one "
+    "the recording continues at the goal, so each step there is a terminated trajectory of one "
     "step; the dataset without -singletask has the trajectories as collected (README of ogbench)"
 )
 NEVER_SOLVED = "no row of the data solves this task: no step is terminated (issue 26)"
 
 
 class Variant(NamedTuple):
-    """What a name means: files, and the columns that OGBench's loader computes from them.
+    """The meaning of a name: files, and the columns that OGBench's loader computes from them.
 
     ``environment`` is the name of the environment without ``visual-`` and version, such as
     ``cube-single``. ``task`` is the number of the rewarded task, or None.
@@ -77,7 +77,7 @@ def find(name: str, web: Web | None) -> CatalogueEntry | None:
 
 @cache
 def variants() -> dict[str, Variant]:
-    """Return what each name means; Powderworld has no views."""
+    """Return the meaning of each name; Powderworld has no tasks."""
     found = {}
     for base in _table():
         environment = re.sub("^visual-", "", base).rsplit("-", 2)[0]

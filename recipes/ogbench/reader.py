@@ -39,7 +39,7 @@ Headers = Mapping[str, NpzArray]
 
 
 class Archive(NamedTuple):
-    """A checked archive: the headers of its arrays, and what it contains.
+    """A checked archive: the headers of its arrays, and the size of its contents.
 
     ``others`` are names of arrays that are not read.
     """
@@ -53,7 +53,7 @@ class Archive(NamedTuple):
 
 
 def describe(source: Source) -> Description:
-    """Return the entry's details, the size of each split, and notes on what is left out."""
+    """Return the entry's details, the splits, and notes on omitted actions and arrays."""
     archives = _archives(source, variants()[source.name])
     count = sum(archive.num_trajectories for archive in archives)
     notes = [
@@ -70,7 +70,7 @@ def describe(source: Source) -> Description:
 
 
 def blocks(source: Source) -> Iterator[Block]:
-    """Yield the transitions of the training file, then those of the validation file."""
+    """Yield the transitions of the training file, then of the validation file."""
     variant = variants()[source.name]
     archives = _archives(source, variant)
     total_rows = sum(archive.num_transitions for archive in archives)
@@ -101,7 +101,7 @@ def _archives(source: Source, variant: Variant) -> list[Archive]:
 
 
 def _arrays(path: Path, variant: Variant) -> tuple[dict[str, NpzArray], list[str]]:
-    """Return the headers of the arrays to read, and the names of the others."""
+    """Return the headers of the arrays to read, and the names of all other arrays."""
     widths = Task.of(variant).widths if variant.is_computed else {}
     present = read_headers(path, [*REQUIRED, *widths])
     names = [*REQUIRED, *(name for name in STATES if name in present and name not in REQUIRED)]

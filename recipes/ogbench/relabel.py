@@ -1,7 +1,7 @@
 """The columns that OGBench's loader computes from the simulator's state: rewards and goals.
 
-The rules are those of ``relabel_utils.py`` of ogbench 1.2.2, which takes the targets from the
-environment. Here they are in ``facts.tsv``.
+The rules are taken from ``relabel_utils.py`` of ogbench 1.2.2, which reads the targets from the
+environment. Here the targets are in ``facts.tsv``.
 """
 
 from __future__ import annotations
