@@ -191,7 +191,8 @@ def root_of_pages(
     demonstrations = InstallOptions(source=str(lift), accept_any=True)
     install_dataset("robomimic/lift/ph/low_dim", Config(root), demonstrations)
     maze = InstallOptions(source=str(TEST_DATA / "ogbench"), accept_any=True)
-    install_dataset("ogbench/pointmaze-medium-navigate-singletask-task1-v0", Config(root), maze)
+    for view in ("singletask-task1", "oraclerep"):
+        install_dataset(f"ogbench/pointmaze-medium-navigate-{view}-v0", Config(root), maze)
     maze_files.install(maze_files.unpack("open", root.with_suffix(".maze")), Config(root))
     return root
 

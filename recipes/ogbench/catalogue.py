@@ -67,8 +67,9 @@ def datasets(web: Web | None) -> Entries:
 
 def find(name: str, web: Web | None) -> CatalogueEntry | None:
     """Return the entry of a name without a task number, which means the default task."""
-    for row in tasks():
-        numbered = name.replace("-singletask-v", f"-singletask-task{row['task']}-v")
+    stem = name.removesuffix("-v0")
+    for row in tasks() if stem.endswith("-singletask") else ():
+        numbered = f"{stem}-task{row['task']}-v0"
         variant = variants().get(numbered)
         if row["default"] and variant and variant.environment == row["environment"]:
             return _entry(numbered)

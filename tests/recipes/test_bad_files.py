@@ -286,6 +286,7 @@ FAMILIES = {
             "a flag of 0.5": partial(npz, terminals=with_flag(30, 0.5)),
             "a flag that is NaN": partial(npz, terminals=with_flag(30, np.nan)),
             "two flags a row": partial(npz, terminals=lambda rows: np.stack([rows, rows], 1)),
+            "a flat qpos": partial(npz, qpos=lambda rows: rows[:, 0]),
             "a narrow qpos": partial(npz, qpos=lambda rows: rows[:, :1]),
             "an array that train lacks": partial(npz, button_states=np.zeros((101, 9))),
             "float64 where train has float32": partial(npz, qvel=lambda rows: rows.astype(float)),
