@@ -99,7 +99,10 @@ def pickled_generator(generator: torch.Generator) -> StateDict | None:
     seed, state = generator.initial_seed(), generator.get_state()
     fresh = torch.Generator(generator.device).manual_seed(seed).get_state()
     has_begun = not torch.equal(state, fresh)
-    return {"device": str(generator.device), "seed": seed, "state": state if has_begun else None}
+    # An array is pickled by value. Of a tensor, a spawned process gets shared memory, which is gone
+    # by then.
+    kept = state.numpy() if has_begun else None
+    return {"device": str(generator.device), "seed": seed, "state": kept}
 
 
 def unpickled_generator(pickled: StateDict | None) -> torch.Generator:
@@ -108,7 +111,7 @@ def unpickled_generator(pickled: StateDict | None) -> torch.Generator:
         return torch.default_generator
     generator = torch.Generator(pickled["device"]).manual_seed(pickled["seed"])
     if pickled["state"] is not None:
-        generator.set_state(pickled["state"])
+        generator.set_state(torch.as_tensor(pickled["state"]))
     return generator
 
 

@@ -6,8 +6,10 @@ returns the one to spoil, and the faults that only its format can have. All are 
 
 from __future__ import annotations
 
+import json
 import shutil
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,8 +26,10 @@ from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
+from tests.support import rlds_files as rlds
 from tests.support.bombs import peak_bytes
 from tests.support.paths import TEST_DATA
+from tests.support.unplugged_files import example, pack
 
 MOST_BYTES = 1 << 30
 Fault = Callable[[Path], Any]
@@ -257,6 +261,109 @@ def above(demo: h5py.Group) -> None:
     demo["obs/.."] = demo["next_obs/.."] = demo["rewards"][:]
 
 
+# RLDS, and RL Unplugged's records.
+
+
+def write_made(filename: str, folder: Path) -> Path:
+    """Write an RLDS dataset of three episodes, and return one of its files."""
+    return rlds.write_rlds(folder, [rlds.episode(3), rlds.episode(4), rlds.episode(3)]) / filename
+
+
+def document(change: Callable[[Any], Any]) -> Fault:
+    """Return a function that changes a JSON document, or replaces it by what is returned."""
+
+    def fault(path: Path) -> None:
+        found = json.loads(path.read_text())
+        path.write_text(json.dumps(change(found) or found))
+
+    return fault
+
+
+def action(node: Any) -> Fault:
+    """Return a function that describes the action in another way."""
+
+    def change(tree: Any) -> None:
+        step = tree["featuresDict"]["features"]["steps"]["sequence"]["feature"]
+        step["featuresDict"]["features"]["action"] = node
+
+    return document(change)
+
+
+def next_to(filename: str, fault: Fault) -> Fault:
+    """Return a function that spoils another file of the folder."""
+    return lambda path: fault(path.with_name(filename))
+
+
+def lengths(*shards: str) -> Fault:
+    return document(lambda info: info["splits"][0].update(shardLengths=[*shards]))
+
+
+def made(values: Any = None, node: Any = None, **changes: Any) -> Fault:
+    """Return a function that writes one episode, with values ``v`` or changed lists."""
+    record = rlds.episode(2, **changes) | ({} if values is None else {"steps/v": values})
+    return lambda path: rlds.write_rlds(path.parent, [record], {"v": node} if node else {})
+
+
+PIXELS = rlds.image_file(np.zeros((4, 4, 3), np.uint8))
+RGB, ZLIB = rlds.image("uint8", 4, 4, 3), rlds.tensor("uint8", 1, encoding="zlib")
+SHARD = "made-train.tfrecord-00000-of-00001"
+RLDS_FAULTS: dict[str, Fault] = {
+    "a record less": next_to("dataset_info.json", lengths("4")),
+    "10^9 records": next_to("dataset_info.json", lengths("1000000000")),
+    "another width": next_to("features.json", action(rlds.tensor("float32", 2))),
+    "another kind": next_to("features.json", action(rlds.tensor("int32", 1))),
+    "text as numbers": next_to("features.json", action({"text": {}})),
+    "a missing feature": made(node=rlds.tensor("float32")),
+    "fewer actions": made(steps__action=np.zeros(1, np.float32)),
+    "a flag of 7": made(steps__is_last=np.array([0, 7])),
+    "bytes that are not zlib": made([b"x", b"x"], ZLIB),
+    "a bomb": made([zlib.compress(bytes(1 << 30))] * 2, ZLIB),
+    "half an image": made([PIXELS[:50]] * 2, RGB),
+    "an empty image": made([b"", b""], RGB),
+    "an image of another size": made([PIXELS] * 2, rlds.image("uint8", 9, 4, 3)),
+    "an image of 10^9 pixels": made([rlds.image_file(np.zeros((1, 1), "u1"), 10**9)] * 2, RGB),
+}
+FEATURES_FAULTS: dict[str, Fault] = {
+    "no steps": document(lambda tree: rlds.dict_of(x={"text": {}})),
+    "the older form": document(lambda tree: {"type": "FeaturesDict"}),
+    "a list": document(lambda tree: [1]),
+    "10^9 numbers a step": action(rlds.tensor("float32", 10**9)),
+    "a dimension that is text": action({"tensor": {"shape": {"dimensions": ["x"]}, "dtype": "i4"}}),
+}
+SPLITS_FAULTS: dict[str, Fault] = {
+    "no splits": document(lambda info: info.pop("splits")),
+    "a list": document(lambda info: [1]),
+    "array_record": document(lambda info: info.update(fileFormat="array_record")),
+    "lengths that are text": lengths("many"),
+}
+
+
+def write_fish(folder: Path, **changes: Any) -> Path:
+    lists = {name: np.zeros(3, np.float32) for name in ("reward", "discount", "step_type")}
+    lists |= {"observation/x": np.zeros(6, np.float32), "action": np.zeros(3, np.float32)}
+    record = {name: each for name, each in (lists | changes).items() if each is not None}
+    lists["step_type"][:] = 0, 1, 2
+    path = folder / "train-00000-of-00001"
+    path.write_bytes(pack([example(record)]))
+    return path
+
+
+def fish(**changes: Any) -> Fault:
+    """Return a function that changes lists of a record of RL Unplugged; None removes one."""
+    changed = {name.replace("__", "/"): each for name, each in changes.items()}
+    return lambda path: write_fish(path.parent, **changed)
+
+
+FISH_FAULTS: dict[str, Fault] = {
+    **{f"no {name}": fish(**{name: None}) for name in ("reward", "discount", "action")},
+    "one row": fish(reward=np.zeros(1, np.float32)),
+    "an observation of 7 numbers": fish(observation__x=np.zeros(7, np.float32)),
+    "fewer discounts": fish(discount=np.zeros(2, np.float32)),
+    "half a frame": fish(observation__camera=[bytes(7)]),
+    "two episodes": fish(step_type=np.array([0, 2, 2], np.float32)),
+}
+
+
 FAMILIES = {
     "neorl2": Family(
         "neorl2/Simglucose",
@@ -294,6 +401,14 @@ FAMILIES = {
         },
     ),
     "robomimic": Family("robomimic/lift/ph/low_dim", write_lift, HDF5_FAULTS),
+    "tfds": Family("tfds/made/1.0.0", partial(write_made, SHARD), RLDS_FAULTS),
+    "tfds features": Family(
+        "tfds/made/1.0.0", partial(write_made, "features.json"), FEATURES_FAULTS
+    ),
+    "tfds splits": Family(
+        "tfds/made/1.0.0", partial(write_made, "dataset_info.json"), SPLITS_FAULTS
+    ),
+    "tfds unplugged": Family("tfds/rlu_control_suite/fish_swim", write_fish, FISH_FAULTS),
 }
 CASES = [
     pytest.param(family, fault, id=f"{name}: {text}")

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from datasets_cli import import_dataset, plan_import
 from datasets_cli.catalogue.names import resolve
 from datasets_cli.config import Config
-from datasets_cli.errors import AccessError, SourceError, UsageError
+from datasets_cli.errors import AccessError, UsageError
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipes.tfds.catalogue import find, resources
@@ -31,6 +28,8 @@ from tests.support.rlds_files import (
     BRIDGE,
     dict_of,
     episode,
+    image,
+    image_file,
     listed_pages,
     read_bridge,
     tensor,
@@ -114,16 +113,6 @@ def test_success_in_droid_is_what_the_path_says(
 
 
 # Features.
-
-
-def image_file(pixels: np.ndarray, kind: str = "PNG") -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, kind)
-    return file.getvalue()
-
-
-def image(dtype: str, *shape: int) -> dict[str, Any]:
-    return {"image": {"shape": {"dimensions": [str(n) for n in shape]}, "dtype": dtype}}
 
 
 PIXELS = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
@@ -248,137 +237,6 @@ def test_rewards_of_rl_unplugged_follow_their_actions(
         first += count
     assert (len(dataset), found["next", "terminated"].any()) == (first, False)
     assert int(found["next", "truncated"].sum()) == dataset.manifest.num_trajectories
-
-
-# Damage.
-
-
-def edit(name: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
-    def changed(folder: Path) -> None:
-        document = json.loads((folder / name).read_text())
-        (folder / name).write_text(json.dumps(change(document) or document))
-
-    return changed
-
-
-def cut(share: float) -> Callable[[Path], None]:
-    def changed(folder: Path) -> None:
-        path = folder / MADE
-        data = path.read_bytes()
-        path.write_bytes(data[: int(share * len(data))])
-
-    return changed
-
-
-def episodes(*made: Any, **steps: Any) -> Callable[[Path], None]:
-    return lambda folder: void(write_rlds(folder, made, steps))
-
-
-def void(_: object) -> None: ...
-
-
-def set_action(node: Any) -> Callable[[Path], None]:
-    def changed(document: Any) -> None:
-        steps = document["featuresDict"]["features"]["steps"]["sequence"]["feature"]
-        steps["featuresDict"]["features"]["action"] = node
-
-    return edit("features.json", changed)
-
-
-def splits(*lengths: str) -> Callable[[Path], None]:
-    return edit("dataset_info.json", lambda doc: doc["splits"][0].update(shardLengths=[*lengths]))
-
-
-FLOATS = np.zeros(3, np.float32)
-BAD: dict[str, tuple[Callable[[Path], None], str]] = {
-    **{f"cut at {n}/20": (cut(n / 20), MADE) for n in range(1, 20)},
-    "no records": (splits(), ""),
-    "a record less": (splits("4"), MADE),
-    "a file less": (splits("2", "1"), "made-train.tfrecord-00000-of-00002"),
-    "a billion records": (splits("1000000000"), MADE),
-    "a name of another folder": (
-        edit("dataset_info.json", lambda doc: doc.update(name="../made")),
-        "../made-train.tfrecord-00000-of-00001",
-    ),
-    "array_record": (
-        edit("dataset_info.json", lambda doc: doc.update(fileFormat="array_record")),
-        "dataset_info.json",
-    ),
-    "no splits": (edit("dataset_info.json", lambda doc: doc.pop("splits")), "dataset_info.json"),
-    "a list": (edit("dataset_info.json", lambda doc: [1]), "dataset_info.json"),
-    "not JSON": (lambda folder: void((folder / "features.json").write_text("{")), "features.json"),
-    "no steps": (edit("features.json", lambda doc: dict_of(x={"text": {}})), "features.json"),
-    "another tree": (edit("features.json", lambda doc: {"type": "x"}), "features.json"),
-    "a billion numbers": (set_action(tensor("float32", 10**9)), "features.json"),
-    "a dimension": (set_action(tensor("float32", "x")), "features.json"),  # type: ignore[arg-type]
-    "another width": (set_action(tensor("float32", 2)), MADE),
-    "another kind": (set_action(tensor("int32", 1)), MADE),
-    "text as numbers": (set_action({"text": {}}), MADE),
-    "no such feature": (episodes(episode(3), more=tensor("float32")), MADE),
-    "other lengths": (episodes(episode(3) | {"steps/action": FLOATS[:2]}), MADE),
-    "no bool": (episodes(episode(3) | {"steps/is_last": np.array([0, 0, 7])}), MADE),
-    "not zlib": (
-        episodes(episode(2) | {"steps/v": [b"x", b"x"]}, v=tensor("uint8", 1, encoding="zlib")),
-        MADE,
-    ),
-    "a bomb": (
-        episodes(
-            episode(2) | {"steps/v": [zlib.compress(bytes(10**7))] * 2},
-            v=tensor("uint8", 1, encoding="zlib"),
-        ),
-        MADE,
-    ),
-    "half an image": (
-        episodes(
-            episode(2) | {"steps/v": [image_file(PIXELS)[:50]] * 2}, v=image("uint8", 4, 4, 3)
-        ),
-        MADE,
-    ),
-    "another size": (
-        episodes(episode(2) | {"steps/v": [image_file(PIXELS)] * 2}, v=image("uint8", 9, 4, 3)),
-        MADE,
-    ),
-    "no image": (
-        episodes(episode(2) | {"steps/v": [b"", b""]}, v=image("uint8", 4, 4, 3)),
-        MADE,
-    ),
-    "an empty episode": (episodes(episode(0)), ""),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_damage_is_named_with_its_file(name: str, config: Config, tmp_path: Path) -> None:
-    folder = write_rlds(tmp_path / "made", [episode(3), episode(4), episode(3)])
-    change, file = BAD[name]
-    change(folder)
-    with pytest.raises(SourceError) as raised:
-        import_dataset(folder, "mine/made", config=config)
-    error = raised.value
-    assert error.exit_code == 4
-    assert Path(str(error.path)).name == Path(file).name if file else error.path is None
-    assert not list(config.root.glob("datasets/*"))
-
-
-@pytest.mark.parametrize("change", ["short", "width", "camera", "another kind"])
-def test_damage_to_a_record_of_rl_unplugged_is_named(
-    change: str, config: Config, tmp_path: Path
-) -> None:
-    from tests.support.unplugged_files import example, pack
-
-    record: Any = dict.fromkeys(("action", "reward", "discount", "step_type"), FLOATS)
-    record["step_type"] = np.array([0, 1, 2], np.float32)
-    record |= {
-        "short": {"reward": FLOATS[:1]},
-        "width": {"observation/x": np.zeros(4, np.float32)},
-        "camera": {"observation/camera": [bytes(7)]},
-        "another kind": {"step_type": np.array([0, 2, 2], np.float32)},
-    }[change]
-    (tmp_path / "train-00000-of-00001").write_bytes(pack([example(record)]))
-    with pytest.raises(SourceError) as raised:
-        install_dataset(
-            "tfds/rlu_control_suite/fish_swim", config, InstallOptions(source=str(tmp_path))
-        )
-    assert (raised.value.path, raised.value.row) == (tmp_path / "train-00000-of-00001", 0)
 
 
 # Where the files are.

@@ -119,9 +119,15 @@ def test_a_loaders_workers_share_each_epoch_and_the_next_is_another(
     assert not torch.equal(*passes)
 
 
-def test_workers_draw_streams_of_their_own_and_the_same_ones_again(door: str) -> None:
+@pytest.mark.parametrize("num_before", [0, 1])
+def test_workers_draw_streams_of_their_own_and_the_same_ones_again(
+    door: str, num_before: int
+) -> None:
     def drawn() -> list[list[int]]:
-        stream = BatchStream(ExperienceReplay(door, batch_size=20), num_batches=2, seed=7)
+        replay = ExperienceReplay(door, batch_size=20, seed=1)
+        for _ in range(num_before):
+            replay.sample()  # its generator has a state
+        stream = BatchStream(replay, num_batches=2, seed=7)
         batches = [batch["index"].tolist() for batch in stream.loader(2)]
         assert next(iter(stream))["index"].tolist() not in batches  # of the pass to come
         assert stream.epoch == 2

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import io
 import json
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,22 @@ def tensor(dtype: str, *shape: int, encoding: str = "none") -> dict[str, Any]:
     """Return the node of a tensor in ``features.json``."""
     dimensions = {"dimensions": [str(size) for size in shape]} if shape else {}
     return {"tensor": {"shape": dimensions, "dtype": dtype, "encoding": encoding}}
+
+
+def image(dtype: str, *shape: int) -> dict[str, Any]:
+    """Return the node of an image in ``features.json``."""
+    return {"image": {"shape": {"dimensions": [str(n) for n in shape]}, "dtype": dtype}}
+
+
+def image_file(pixels: np.ndarray, width: int | None = None) -> bytes:
+    """Return a PNG file; ``width`` is what its header claims."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    data = file.getvalue()
+    if width is None:
+        return data
+    header = b"IHDR" + width.to_bytes(4, "big") + data[20:29]
+    return data[:12] + header + zlib.crc32(header).to_bytes(4, "big") + data[33:]
 
 
 def dict_of(**nodes: Any) -> dict[str, Any]:
