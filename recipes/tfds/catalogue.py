@@ -91,17 +91,16 @@ def find(name: str, web: Web | None) -> CatalogueEntry | None:
         return _entry(name)
     if web is None or not re.fullmatch(r"\w+", name):
         return None
-    for bucket, folder in BUCKETS.items():
-        try:
-            listed = list_objects(bucket, f"{folder}{name}/", web)
-        except AccessError:
-            continue
-        paths = (item.name.removeprefix(folder).split("/") for item in listed)
-        versions = {path[1] for path in paths if re.fullmatch(VERSION, path[1])}
-        if versions:
-            newest = max(versions, key=lambda text: [*map(int, text.split("."))])
-            return _entry(f"{name}/{newest}")
-    return None
+    lists = [_listed(bucket, f"{folder}{name}/", web) for bucket, folder in BUCKETS.items()]
+    if lists == [None] * len(BUCKETS):
+        raise AccessError(
+            f"The newest version of {name} is unknown: the buckets deny access to their lists.",
+            advice=f"Write a version, such as tfds/{name}/1.0.0.",
+        )
+    found = {each.partition("/")[0] for listed in lists for each in listed or ()}
+    versions = [version for version in found if re.fullmatch(VERSION, version)]
+    newest = max(versions, key=lambda text: [*map(int, text.split("."))], default=None)
+    return _entry(f"{name}/{newest}") if newest else None
 
 
 def resources(name: str, web: Web | None) -> list[Resource]:
@@ -112,11 +111,19 @@ def resources(name: str, web: Web | None) -> list[Resource]:
     for bucket, folder in BUCKETS.items():
         prefix = f"{folder}{name}/"
         listed = _listed(bucket, prefix, web)
-        if listed is None or DATASET_INFO in listed:
+        try:
+            names = _names(web.json(object_url(bucket, f"{prefix}{DATASET_INFO}")))
+        except AccessError:
+            if bucket == [*BUCKETS][-1]:
+                raise
+        else:
             break
-    info = web.json(object_url(bucket, f"{prefix}{DATASET_INFO}"))
-    names = [DATASET_INFO, FEATURES, *(name for _, name, _ in shards_of(info))]
-    return [_resource(bucket, prefix, name, listed) for name in names]
+    return [_resource(bucket, prefix, each, listed) for each in names]
+
+
+def _names(info: Any) -> list[str]:
+    """Return the names of all files, given the content of ``dataset_info.json``."""
+    return [DATASET_INFO, FEATURES, *(name for _, name, _ in shards_of(info))]
 
 
 def resources_at(name: str, place: Place) -> list[Resource]:
@@ -124,9 +131,7 @@ def resources_at(name: str, place: Place) -> list[Resource]:
     if is_unplugged(name):
         names = place.names()
         return _unplugged(name, None if names is None else dict.fromkeys(names))
-    shards = shards_of(place.json(DATASET_INFO))
-    names = [DATASET_INFO, FEATURES, *(name for _, name, _ in shards)]
-    return [Resource(urls=(), filename=name) for name in names]
+    return [Resource(urls=(), filename=each) for each in _names(place.json(DATASET_INFO))]
 
 
 def shards_of(info: Any) -> list[tuple[str, str, int]]:

@@ -96,7 +96,13 @@ def episode_blocks(
     """Yield the steps of an episode; ``void`` drops last steps, which state only the successor."""
     ends, terminal = ends_of(episode, features)
     num_steps = episode.num_steps
-    per_block = rows_per_block((1 + void) * sum(each.row_bytes for each in columns.values()))
+    sizes = (  # the size of images may be in their files alone
+        each.row_bytes
+        if -1 not in each.shape or not num_steps
+        else episode.values(each, 0, 1).nbytes
+        for each in columns.values()
+    )
+    per_block = rows_per_block((1 + void) * sum(sizes))
     for start in range(0, num_steps - void, per_block):
         stop = min(start + per_block, num_steps - void)
         rows = np.flatnonzero(~ends[start:stop]) if void else np.arange(stop - start)

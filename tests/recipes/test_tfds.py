@@ -242,6 +242,9 @@ def test_rewards_of_rl_unplugged_follow_their_actions(
 # Where the files are.
 
 
+NEW_LIST = "storage/v1/b/gdm-robotics-open-x-embodiment/o?prefix="
+
+
 @pytest.fixture
 def http(google: Origin, config: Config) -> Http:
     return Http(config, retries=0)
@@ -254,12 +257,17 @@ def put(google: Origin, pages: dict[str, bytes]) -> None:
 
 def test_a_name_without_a_version_is_the_newest_one(google: Origin, http: Http) -> None:
     names = [f"robotics/bridge/{v}/features.json" for v in ("0.9.0", "0.10.0", "0.2.1")]
-    items = [{"name": name, "size": "1"} for name in names]
+    items = [{"name": name, "size": "1"} for name in (*names, "robotics/bridge/README")]
     google.put(
         "storage/v1/b/gresearch/o?prefix=robotics/bridge/", json.dumps({"items": items}).encode()
     )
+    google.always(NEW_LIST + "bridge/", Fault(status=403))
     entry = find("bridge", http)
     assert entry is not None and entry.name == "bridge/0.10.0"
+    google.always(NEW_LIST + "x/", Fault(status=403))
+    google.always("storage/v1/b/gresearch/o?prefix=robotics/x/", Fault(status=403))
+    with pytest.raises(AccessError):
+        find("x", http)
     assert find("bridge", None) is None
 
 

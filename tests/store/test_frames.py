@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,6 +111,16 @@ def test_what_is_written_here_is_decoded_as_one_stream(
     assert np.array_equal(reader.read(np.arange(number)), frames)
     header = zstandard.get_frame_parameters((tmp_path / "x.zst").read_bytes())
     assert (header.has_checksum, header.dict_id) == (False, 0)  # 8 bytes a frame
+
+
+def test_frames_that_are_too_large_for_a_dictionary_do_not_wait_in_memory(tmp_path: Path) -> None:
+    writer = FrameWriter(tmp_path / "x.zst", 1 << 20)
+    tracemalloc.start()
+    for _ in range(40):
+        writer.write(np.zeros((1, 1 << 20), np.uint8))
+    assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    tracemalloc.stop()
+    writer.finish()
 
 
 def test_a_large_frame_of_one_colour_is_read(tmp_path: Path) -> None:

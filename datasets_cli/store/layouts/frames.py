@@ -318,7 +318,8 @@ class FrameWriter:
             self._segments.write(first, frames)
             return
         self._pending.append(frames.copy())
-        if self.num_frames >= SAMPLED_FRAMES:
+        # No dictionary has room for larger frames, whose wait would fill the memory.
+        if self.num_frames >= SAMPLED_FRAMES or self._frame_bytes > DICTIONARY_BYTES:
             self._begin()
 
     def finish(self) -> None:
