@@ -42,7 +42,7 @@ app = typer.Typer(
     name="rlds",
     cls=Rlds,
     help="Download, verify, convert and sample datasets for offline reinforcement learning. "
-    "This is not Google's RLDS, the format of TensorFlow Datasets.",
+    "This is not Google's RLDS, the format of TensorFlow Datasets, but imports it.",
     epilog="Start with: rlds list, or rlds demo",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

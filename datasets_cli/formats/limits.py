@@ -65,8 +65,8 @@ LIMITS: Mapping[str, Limit] = {
     "record_bytes": Limit(
         1 << 29,
         "bytes",
-        "One record of a TFRecord file. The longest published one has 190,000,000. Each value of a "
-        "feature counts as 256 bytes.",
+        "One record of a TFRecord file. The longest published one has 190,000,000. Each integer, "
+        "text and run of floats of a feature counts as 256 bytes.",
     ),
     "json_bytes": Limit(
         64 << 20,

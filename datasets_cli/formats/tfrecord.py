@@ -186,10 +186,11 @@ def _float_list(message: memoryview) -> np.ndarray:
     runs = _few(
         item for n, wire, item in _fields(message) if n == 1 and wire in (LENGTH, FOUR_BYTES)
     )
-    _check_values(sum(map(len, runs)) // 4, "a list of floats")
     if any(len(run) % 4 for run in runs):
         raise FormatError("a list of floats has a part of one")
-    return np.frombuffer(b"".join(runs), "<f4").astype(np.float32, copy=False)
+    # Packed floats are one run, which is not copied.
+    data = runs[0] if len(runs) == 1 else b"".join(runs)
+    return np.frombuffer(data, "<f4").astype(np.float32, copy=False)
 
 
 def _int64_list(message: memoryview) -> np.ndarray:

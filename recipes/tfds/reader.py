@@ -36,14 +36,14 @@ TEXTS = ("name", "version", "description", "citation")
 
 def describe(source: Source) -> Description:
     """Return the content of ``dataset_info.json``, the splits, and notes on last steps."""
-    if is_unplugged(source.name):
+    if FEATURES not in source.files and is_unplugged(source.name):
         return unplugged_reader.describe(source)
     return _summarize(source).description()
 
 
 def blocks(source: Source) -> Iterator[Block]:
     """Yield the steps of all episodes in the order of splits, files and records."""
-    if is_unplugged(source.name):
+    if FEATURES not in source.files and is_unplugged(source.name):
         yield from joined(unplugged_reader.blocks(source))
         return
     summary = _summarize(source)

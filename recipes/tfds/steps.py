@@ -34,7 +34,8 @@ DROID_RESULTS = {"/success/": True, "/failure/": False}
 def columns_of(features: Features) -> dict[Key, Feature]:
     """Return the feature of each column."""
     of_steps = {each: each.path[1:] for each in features.steps}
-    texts = [each for each in of_steps if each.dtype == TEXT and not each.shape]
+    both = (*features.steps, *features.episodes)
+    texts = [each for each in both if each.dtype == TEXT and not each.shape]
     found = (each for name in INSTRUCTIONS for each in texts if each.path[-1] == name)
     instruction = next(found, None)
     columns: dict[Key, Feature] = {}
@@ -44,7 +45,7 @@ def columns_of(features: Features) -> dict[Key, Feature]:
         columns[LANGUAGE if feature is instruction else _key(path, feature)] = feature
     for feature in features.episodes:
         path = feature.path[1:] if feature.path[0] == METADATA else feature.path
-        key = ("info", *path)
+        key = LANGUAGE if feature is instruction else ("info", *path)
         columns[("info", *feature.path) if key in columns else key] = feature
     return columns
 

@@ -248,6 +248,14 @@ def test_a_real_record_is_read_to_the_byte() -> None:
     assert sizes == [(64, 64)] * 10
 
 
+def test_depth_images_as_packed_floats_are_within_the_limit() -> None:
+    depth = np.arange(3_000_000, dtype="<f4")  # at 256 bytes each, these would exceed it
+    packed = files.run_of_bytes(2, files.run_of_bytes(1, depth.tobytes()))
+    entry = files.run_of_bytes(1, b"depth") + files.run_of_bytes(2, packed)
+    found = parse_example(files.run_of_bytes(1, files.run_of_bytes(1, entry)), "a record")
+    assert np.array_equal(found["depth"], depth)
+
+
 def test_a_limit_that_a_worker_met_is_an_option_on_the_command_line() -> None:
     entry = b"\x0a\x01x\x12\x07\x1a\x05\x0a\x03\x01\x02\x03"  # x: the whole numbers 1, 2 and 3
     example = b"\x0a" + bytes([len(entry) + 2]) + b"\x0a" + bytes([len(entry)]) + entry

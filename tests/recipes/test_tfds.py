@@ -14,7 +14,7 @@ import pytest
 from datasets_cli import import_dataset, plan_import
 from datasets_cli.catalogue.names import resolve
 from datasets_cli.config import Config
-from datasets_cli.errors import AccessError, UsageError
+from datasets_cli.errors import AccessError, SourceError, UsageError
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipes.tfds.catalogue import find, resources
@@ -179,6 +179,15 @@ def test_names_follow_the_table_of_all_families_and_what_is_left_out_is_named(
     assert all(f"steps/{name}" in notes for name in (*LEFT_OUT, "other"))
 
 
+def test_the_instruction_of_an_episode_is_the_language_of_its_steps(
+    config: Config, tmp_path: Path
+) -> None:
+    made = [episode(2) | {"episode_metadata/language_instruction": [text]} for text in (b"a", b"b")]
+    texts = dict_of(language_instruction={"text": {}})
+    dataset = imported(write_rlds(tmp_path / "made", made, episode_metadata=texts), config)
+    assert dataset.texts is not None and dataset.texts.column(("language",)) == ["a", "b"]
+
+
 # RL Unplugged.
 
 
@@ -282,6 +291,23 @@ def test_the_files_are_those_of_the_splits_with_checksums_if_listed(
     found = resources("bridge_dataset/1.0.0", http)
     assert [each.filename for each in found][2:] == [TRAIN, TRAIN.replace("train", "val")]
     assert {(each.size is not None, bool(each.checksums)) for each in found} == {(listed, listed)}
+
+
+@pytest.mark.parametrize("numbers", [(0, 1, 2), (0, 2), ()])
+def test_all_files_of_rl_unplugged_are_listed(
+    numbers: tuple[int, ...], google: Origin, http: Http
+) -> None:
+    folder = "rwrl/combined_challenge_easy/walker/walk/5_percent"
+    names = [f"{folder}/episodes.tfrecord-{number:05d}-of-00003" for number in numbers]
+    page = json.dumps({"items": [{"name": name, "size": "9"} for name in names]}).encode()
+    google.put(f"storage/v1/b/rl_unplugged/o?prefix={folder}/episodes.tfrecord-", page)
+    if len(numbers) == 3:
+        found = resources("rlu_rwrl/combined_challenge_easy/walker/walk/5_percent", http)
+        assert [each.filename for each in found] == [name.rpartition("/")[2] for name in names]
+        assert {each.size for each in found} == {9}
+    else:
+        with pytest.raises(SourceError if numbers else AccessError):
+            resources("rlu_rwrl/combined_challenge_easy/walker/walk/5_percent", http)
 
 
 def test_what_no_bucket_has_is_not_available(google: Origin, http: Http) -> None:
