@@ -134,17 +134,8 @@ class HDF5Episodes:
     def __init__(self, file: h5py.File) -> None:
         self._path = Path(file.filename)
         self.filename = self._path.name
-        self.names = episode_names(file)
-        if not self.names:
-            raise SourceError(
-                f"{self.filename} has no episodes: expected groups {DATA}/demo_0, {DATA}/demo_1, "
-                f"... and found {', '.join([*file][:10]) or 'nothing'}.",
-                path=self.filename,
-                key=DATA,
-                expected=f"{DATA}/demo_0",
-                found=[*file][:10],
-            )
-        self.attributes = _parsed(_attributes(file[DATA]), f"{self.filename}: {DATA}")
+        self.names = _existing_names(file)
+        self.attributes = _parsed(_attributes(file[DATA].id), f"{self.filename}: {DATA}")
         """The attributes of all episodes as JSON values; JSON texts are parsed."""
         self.columns: dict[str, EpisodeColumn] = {}
         """The columns by path, those of ``mask`` and ``problem_info`` among them."""
@@ -152,7 +143,9 @@ class HDF5Episodes:
         """The reason for each object of the file that is not a column."""
         self.notes: list[str] = []
         self._has = Counter[str]()
-        self.lengths = [self._scan(file, name) for name in self.names]
+        self.lengths: list[int] = []
+        self.attributes_file = self._scan_all(file)
+        """The attributes of each episode by its name, as JSON compressed by xz."""
         for path, count in self._has.items():
             if count < len(self.names):
                 self._drop(path, f"only {count:,} of {len(self.names):,} episodes have it")
@@ -183,7 +176,8 @@ class HDF5Episodes:
 
     def blocks(self, keys: Mapping[Key, str]) -> Iterator[dict[Key, np.ndarray]]:
         """Yield the steps of all episodes in bounded blocks, ``TRAJECTORY_END`` among them."""
-        row_bytes = sum(self.columns[name].row_bytes for name in keys.values())
+        stored = [self.columns[name] for name in keys.values() if name not in self._of_episodes]
+        row_bytes = sum(column.row_bytes for column in stored)
         with open_hdf5(self._path, is_checked=True) as file:
             check_rows(file, self.num_steps, row_bytes)
             for slices in pack(self.lengths, rows_per_block(row_bytes)):
@@ -211,29 +205,28 @@ class HDF5Episodes:
             row += stop - start
         return block
 
-    def attributes_file(self) -> bytes:
-        """Return the attributes of each episode by its name, as JSON compressed by xz."""
+    def _scan_all(self, file: h5py.File) -> bytes:
+        """Add the arrays of all episodes to the columns; return the attributes of each."""
         # Models of 25,000 characters differ in a few numbers, which gzip would not notice.
-        packer = lzma.LZMACompressor(preset=1)
-        parts, before = [], "{"
-        with open_hdf5(self._path, is_checked=True) as file:
-            for name in self.names:
-                values = json.dumps(_attributes(file[DATA][name]))
-                parts.append(packer.compress(f"{before}{json.dumps(name)}: {values}".encode()))
-                before = ",\n"
-        return b"".join([*parts, packer.compress(b"}\n"), packer.flush()])
+        packer, parts = lzma.LZMACompressor(preset=1), list[bytes]()
+        for name in self.names:
+            group = _group(file, name)
+            attributes = _attributes(group)
+            self.lengths.append(self._scan(group, name, attributes))
+            text = f"{',' if parts else '{'}\n{json.dumps(name)}: {json.dumps(attributes)}"
+            parts.append(packer.compress(text.encode()))
+        return b"".join([*parts, packer.compress(b"\n}\n"), packer.flush()])
 
-    def _scan(self, file: h5py.File, name: str) -> int:
+    def _scan(self, group: h5py.h5g.GroupID, name: str, attributes: Mapping[str, Any]) -> int:
         """Add the arrays of an episode to the columns; return the number of its steps."""
         # The low-level API, as in `read_part`.
-        group = _group(file, name)
         found = dict(arrays_below(group))
         check_limit("columns", len(found), f"{self.filename}: {name}")
         head = next((path for path in (*ACTIONS, *found) if path in found), None)
         shape = found[head].shape if head else None
         steps = shape[0] if shape else 0
-        stated = h5py.AttributeManager(h5py.Group(group)).get("num_samples", steps or "one or more")
-        if not steps or not np.array_equal(stated, steps):
+        stated = attributes.get("num_samples", steps or "one or more")
+        if not steps or stated != steps:
             raise SourceError(
                 f"{self.filename}: {name} has {steps:,} steps; expected {stated}.",
                 path=self.filename,
@@ -339,25 +332,53 @@ def episode_names(file: h5py.File) -> list[str]:
     data = file.get(DATA)
     names = data if isinstance(data, h5py.Group) else ()
     numbers = {name: int(found[1]) for name in names if (found := NUMBERED.fullmatch(name))}
-    groups = [name for name in numbers if data.get(name, getclass=True) is h5py.Group]
+    groups = [name for name in numbers if _is_group(data, name)]
     return sorted(groups, key=lambda name: (numbers[name], name))
+
+
+def _existing_names(file: h5py.File) -> list[str]:
+    names, filename, found = episode_names(file), Path(file.filename).name, [*file][:10]
+    if not names:
+        raise SourceError(
+            f"{filename} has no episodes: expected groups {DATA}/demo_0, {DATA}/demo_1, ... and "
+            f"found {', '.join(found) or 'nothing'}.",
+            path=filename,
+            key=DATA,
+            expected=f"{DATA}/demo_0",
+            found=found,
+        )
+    return names
+
+
+def _is_group(data: h5py.Group, name: str) -> bool:
+    kind = h5py.h5g.get_objinfo(data.id, name.encode(errors="surrogateescape")).type
+    return bool(kind == h5py.h5g.GROUP)
 
 
 def _group(file: h5py.File, name: str) -> h5py.h5g.GroupID:
     return h5py.h5g.open(file.id, f"{DATA}/{name}".encode(errors="surrogateescape"))
 
 
-def _attributes(item: h5py.Group) -> dict[str, Any]:
+def _attributes(group: h5py.h5g.GroupID) -> dict[str, Any]:
     """Return the attributes of a group as JSON values; those of other types as text."""
-    found = {}
-    for name in item.attrs:
-        attribute = item.attrs.get_id(name)
-        if h5py.check_vlen_dtype(attribute.dtype) and attribute.shape != ():
-            continue  # any number of references to the same bytes
-        value = item.attrs[name]
-        value = value.decode(errors="replace") if isinstance(value, bytes) else value
-        plain = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
-        found[name] = finite(json.loads(json.dumps(plain, default=str)))
+    found: dict[str, Any] = {}
+    for index in range(h5py.h5a.get_num_attrs(group)):
+        attribute = h5py.h5a.open(group, index=index)
+        name, shape, dtype = (
+            attribute.name.decode(errors="replace"),
+            attribute.shape,
+            attribute.dtype,
+        )
+        # Any number of references may lead to one long text.
+        if (shape != () and h5py.check_vlen_dtype(dtype)) or not attribute.get_storage_size():
+            continue
+        check_limit("row_bytes", math.prod(shape) * dtype.itemsize, f"the attribute {name}")
+        values = np.empty(shape, dtype)
+        attribute.read(values)
+        plain = values.tolist()
+        plain = plain.decode(errors="replace") if isinstance(plain, bytes) else plain
+        is_json = isinstance(plain, str | int | bool)
+        found[name] = plain if is_json else finite(json.loads(json.dumps(plain, default=str)))
     return found
 
 

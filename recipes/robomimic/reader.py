@@ -27,7 +27,7 @@ def describe(source: Source) -> Description:
     metadata: dict[str, Any] = {**source.entry.details} if source.entry else {}
     if episodes.attributes:
         metadata["attributes"] = episodes.attributes
-    files = {ATTRIBUTES: episodes.attributes_file()}
+    files = {ATTRIBUTES: episodes.attributes_file}
     return Description(metadata, tuple(notes), files, names=episodes.keys())
 
 
