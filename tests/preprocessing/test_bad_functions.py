@@ -101,7 +101,15 @@ def endless(batch: TensorDict) -> TensorDict:
     return batch
 
 
-@pytest.mark.parametrize("function", [endless, lambda batch: batch.flip(0)], ids=["end", "order"])
+def without_ends(batch: TensorDict) -> TensorDict:
+    return batch.set(("next", "done"), torch.zeros(len(batch), 1, dtype=torch.bool))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [endless, without_ends, lambda batch: batch.flip(0)],
+    ids=["end", "all ends", "order"],
+)
 def test_an_end_of_a_trajectory_that_vanishes_is_refused(
     function: Any, replay: ExperienceReplay, tmp_path: Path
 ) -> None:

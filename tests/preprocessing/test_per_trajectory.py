@@ -65,6 +65,20 @@ def test_a_function_of_one_trajectory_that_gets_several_is_refused(
     assert not (config.root / "datasets" / "derived").exists()
 
 
+def test_a_function_of_frames_gets_whole_trajectories(config: Config) -> None:
+    frames = np.zeros((100, 32, 32), np.uint8)
+    columns = {"observation": frames, "next_observation": frames, "action": np.zeros(100)}
+    create_dataset("mine/film", columns, lengths=[100], layout="compact", config=config)
+    lengths = []
+
+    def counted(batch: TensorDict) -> TensorDict:
+        lengths.append(len(batch))
+        return batch
+
+    preprocess("mine/film", counted, "out", per="trajectory", num_workers=0, config=config)
+    assert {*lengths} == {100}
+
+
 def test_rows_that_depend_on_others_of_the_chunk_are_refused_also_where_some_are_dropped(
     source: str, config: Config
 ) -> None:
