@@ -22,13 +22,12 @@ from . import unplugged_reader
 from .catalogue import DATASET_INFO, FEATURES, is_unplugged, shards_of
 from .steps import (
     DROID_PATH,
+    DROID_RESULTS,
     SPLIT,
     SUCCESS,
     columns_of,
-    ends_of,
     episode_blocks,
     flags_of,
-    result_of,
 )
 
 TEXTS = ("name", "version", "description", "citation")
@@ -47,7 +46,7 @@ def blocks(source: Source) -> Iterator[Block]:
         yield from joined(unplugged_reader.blocks(source))
         return
     summary = _summarize(source)
-    total_rows = summary.num_steps - summary.num_ends * summary.is_void
+    total_rows = summary.num_steps - summary.counts["last"] * summary.is_void
     for block in joined(_episode_blocks(summary)):
         yield replace(block, total_rows=total_rows)
 
@@ -118,14 +117,9 @@ class Summary:
         return sum(split["steps"] for split in self.splits.values())
 
     @property
-    def num_ends(self) -> int:
-        """The number of last steps, flagged or not."""
-        return self.counts["last"] + self.counts["cut"]
-
-    @property
     def is_void(self) -> bool:
         """Whether all last steps have neither action nor reward."""
-        return bool(self.num_ends) and not (self.counts["real"] or self.counts["cut"])
+        return not (self.counts["real"] or self.counts["cut"])
 
     @property
     def states_results(self) -> bool:
@@ -135,8 +129,10 @@ class Summary:
     def result(self, episode: RldsEpisode) -> bool | None:
         """Return whether an episode succeeded, if its path states it."""
         paths = [each for each in self.features.episodes if each.name == DROID_PATH]
-        is_droid = str(self.info["name"]).startswith("droid") and paths
-        return result_of(episode, paths[0]) if is_droid and episode.num_steps else None
+        if not (paths and str(self.info["name"]).startswith("droid")):
+            return None
+        path = bytes(episode.values(paths[0], 0, 1)[0])
+        return next((result for part, result in DROID_RESULTS.items() if part in path), None)
 
     def add(self, split: str, episode: RldsEpisode) -> None:
         """Add an episode."""
@@ -151,18 +147,16 @@ class Summary:
         self.counts["result"] += self.result(episode) is not None
         if not episode.num_steps:
             return
-        ends, terminal = ends_of(episode, self.features)
-        flags, lasts = flags_of(episode, self.features), np.flatnonzero(ends)
-        is_cut = flags["is_last"] is None or not flags["is_last"][-1]
-        starts = np.concatenate(([True], ends[:-1]))
-        self.counts["cut"] += bool(is_cut)
-        self.counts["last"] += len(lasts) - bool(is_cut)
+        ends, terminal, first, is_cut = flags_of(episode, self.features)
+        starts, lasts = np.concatenate(([True], ends[:-1])), np.flatnonzero(ends).tolist()
+        self.counts["cut"] += is_cut
+        self.counts["last"] += len(lasts)
         self.counts["inner"] += len(lasts) - 1
         self.counts["alone"] += int((starts & ends).sum())
         self.counts["terminal"] += int((terminal & ~ends).sum())
-        if flags["is_first"] is not None:
-            self.counts["first"] += int((flags["is_first"] != starts).sum())
-        self.counts["real"] += any(self._is_real(episode, int(last)) for last in lasts)
+        self.counts["first"] += 0 if first is None else int((first != starts).sum())
+        flagged = lasts[:-1] if is_cut else lasts
+        self.counts["real"] += any(self._is_real(episode, last) for last in flagged)
 
     def _is_real(self, episode: RldsEpisode, step: int) -> bool:
         """Return whether a step has an action or a reward other than zeros."""
@@ -189,7 +183,7 @@ class Summary:
                 "the action and the reward of each last step are zeros: RLDS defines them as void, "
                 "and only the observation is read, as the successor of the step before"
             )
-        elif counts["real"] > counts["cut"]:
+        elif counts["real"]:
             yield (
                 f"the last step {of_all} is kept, because some have an action or a reward, which "
                 "RLDS defines as void: a terminal one is a transition whose successor is zeros, "

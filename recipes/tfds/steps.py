@@ -14,6 +14,7 @@ only if all last steps of a dataset are: their actions and rewards are zeros.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,12 +24,12 @@ from datasets_cli.recipe import TRAJECTORY_END, Block, Key, rows_per_block
 SPLIT: Key = ("split",)
 LANGUAGE: Key = ("language",)
 SUCCESS: Key = ("info", "success")
-FLAGS = ("is_first", "is_last", "is_terminal")
+FLAGS = (("is_first",), ("is_last",), ("is_terminal",))
 INSTRUCTIONS = ("language_instruction", "natural_language_instruction")
 METADATA = "episode_metadata"
 DROID_PATH = f"{METADATA}/file_path"
 """The text in which DROID states whether an episode succeeded."""
-DROID_RESULTS = {"/success/": True, "/failure/": False}
+DROID_RESULTS = {b"/success/": True, b"/failure/": False}
 
 
 def columns_of(features: Features) -> dict[Key, Feature]:
@@ -40,7 +41,7 @@ def columns_of(features: Features) -> dict[Key, Feature]:
     instruction = next(found, None)
     columns: dict[Key, Feature] = {}
     for feature, path in of_steps.items():
-        if path in [(flag,) for flag in FLAGS]:
+        if path in FLAGS:
             continue
         columns[LANGUAGE if feature is instruction else _key(path, feature)] = feature
     for feature in features.episodes:
@@ -57,33 +58,37 @@ def _key(path: tuple[str, ...], feature: Feature) -> Key:
     is_of_text = below and ("embedding" in below[-1] or below[-1] in INSTRUCTIONS)
     if root == "observation" and not is_of_text:
         return path
-    if root == "action" or path == ("reward",):
-        return path if root == "action" else ("next", "reward")
-    return ("info", *(below if root == "observation" else path))
+    if path == ("reward",):
+        return ("next", "reward")
+    if root == "action":
+        return path
+    return ("info", *(below if below and root in ("observation", "info") else path))
 
 
-def flags_of(episode: RldsEpisode, features: Features) -> dict[str, np.ndarray | None]:
-    """Return the flags of the steps, each bool ``[T]``, or None if the dataset lacks it."""
-    known = {each.path: each for each in features.steps}
-    found = {name: known.get((STEPS, name)) for name in FLAGS}
-    return {
-        name: episode.values(each).reshape(-1) != 0 if each else None
-        for name, each in found.items()
+class Flags(NamedTuple):
+    """The flags of an episode's steps, bool ``[T]``."""
+
+    # ends: whether a step is the last of its trajectory; is_cut: it is so without `is_last`.
+    # terminal: whether no value follows the observation.
+
+    ends: np.ndarray
+    terminal: np.ndarray
+    first: np.ndarray | None
+    is_cut: bool
+
+
+def flags_of(episode: RldsEpisode, features: Features) -> Flags:
+    """Return the flags of an episode with steps."""
+    found = {
+        each.path[1]: episode.values(each).reshape(-1) != 0
+        for each in features.steps
+        if each.path[1:] in FLAGS
     }
-
-
-def ends_of(episode: RldsEpisode, features: Features) -> tuple[np.ndarray, np.ndarray]:
-    """Return whether each step is the last of its trajectory and is terminal, bool ``[T]``."""
-    flags, none = flags_of(episode, features), np.zeros(episode.num_steps, np.bool_)
-    ends = none.copy() if flags["is_last"] is None else flags["is_last"]
-    ends[-1:] = True  # a record is an episode
-    return ends, none if flags["is_terminal"] is None else flags["is_terminal"]
-
-
-def result_of(episode: RldsEpisode, feature: Feature) -> bool | None:
-    """Return whether an episode of DROID succeeded, or None if its path does not say so."""
-    path = bytes(episode.values(feature, 0, 1)[0]).decode(errors="replace")
-    return next((result for part, result in DROID_RESULTS.items() if part in path), None)
+    zeros = np.zeros(episode.num_steps, np.bool_)
+    ends = found.get("is_last", zeros).copy()
+    is_cut = not ends[-1]
+    ends[-1] = True  # a record is an episode
+    return Flags(ends, found.get("is_terminal", zeros), found.get("is_first"), is_cut)
 
 
 def episode_blocks(
@@ -95,12 +100,12 @@ def episode_blocks(
     void: bool,
 ) -> Iterator[Block]:
     """Yield the steps of an episode; ``void`` drops last steps, which state only the successor."""
-    ends, terminal = ends_of(episode, features)
     num_steps = episode.num_steps
+    if not num_steps:
+        return
+    ends, terminal, *_ = flags_of(episode, features)
     sizes = (  # the size of images may be in their files alone
-        each.row_bytes
-        if -1 not in each.shape or not num_steps
-        else episode.values(each, 0, 1).nbytes
+        episode.values(each, 0, 1).nbytes if -1 in each.shape else each.row_bytes
         for each in columns.values()
     )
     per_block = rows_per_block((1 + void) * sum(sizes))
