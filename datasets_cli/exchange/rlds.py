@@ -58,7 +58,8 @@ def _source(path: Path) -> Source | None:
         )
     if not versions:
         return None
-    return Source(path.name, {each.name: each for each in versions[0].iterdir() if each.is_file()})
+    # Without the folder's name, which may be that of RL Unplugged's files in their own form.
+    return Source("", {each.name: each for each in versions[0].iterdir() if each.is_file()})
 
 
 def _is_dataset(folder: Path) -> bool:

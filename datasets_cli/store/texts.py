@@ -296,17 +296,17 @@ def count_splits(
     sizes: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, dict[str, int]]:
     """Return the trajectories and transitions of each split, of the files of a new dataset."""
-    if TextColumn(SPLIT, ()) not in columns:
+    if (split := TextColumn(SPLIT, ())) not in columns:
         return {}
     offsets = np.load(folder / TRAJECTORIES, allow_pickle=False)
-    rows = TextRows(folder, columns, sizes, int(offsets[-1]))
+    rows = TextRows(folder, (split,), sizes, int(offsets[-1]))
     counts: dict[str, dict[str, int]] = {}
     names = rows.gather(offsets[:-1])[SPLIT]
     for name, length in zip(names, lengths_of(offsets).tolist(), strict=True):
         count = counts.setdefault(name, dict.fromkeys(("trajectories", "transitions"), 0))
         count["trajectories"] += 1
         count["transitions"] += length
-    # A column of this name that tells single trajectories apart is no split.
+    # Of more values, the column is not a split: it may number the trajectories.
     return counts if len(counts) <= MOST_SPLITS else {}
 
 

@@ -53,7 +53,7 @@ class Archive(NamedTuple):
 
 
 def describe(source: Source) -> Description:
-    """Return the entry's details, the splits, and notes on omitted actions and arrays."""
+    """Return the entry's details, and notes on omitted actions and arrays."""
     archives = _archives(source, variants()[source.name])
     count = sum(archive.num_trajectories for archive in archives)
     notes = [
@@ -64,9 +64,7 @@ def describe(source: Source) -> Description:
         if archive.others:
             listed = ", ".join(archive.others)
             notes.append(f"unknown arrays of {archive.path.name} are not read: {listed}")
-    details = source.entry.details if source.entry else {}
-    splits = {archive.split: archive.num_transitions for archive in archives}
-    return Description({**details, "splits": splits}, tuple(notes))
+    return Description(source.entry.details if source.entry else {}, tuple(notes))
 
 
 def blocks(source: Source) -> Iterator[Block]:

@@ -61,6 +61,11 @@ def test_a_folder_is_imported_with_all_values_of_the_family(config: Config, layo
     assert plan_import(BRIDGE.parent, "mine/made").format == "rlds"  # the folder of all versions
 
 
+def test_a_folder_may_have_the_name_of_rl_unplugged(config: Config, tmp_path: Path) -> None:
+    shutil.copytree(BRIDGE, folder := tmp_path / "rlu_control_suite")
+    assert len(imported(folder, config)) == len(imported(BRIDGE, config))
+
+
 # What becomes of the last step.
 
 REWARDS = {"steps/reward": np.array([0, 0, 1], np.float32)}

@@ -41,7 +41,7 @@ from datasets_cli.schema.shapes import LengthArray, MaskArray
 
 EntryKeys = frozenset[NestedKey]
 ConstantValue = bool | int | float
-TermValues = ConstantValue | str | np.ndarray
+TermValues = ConstantValue | np.ndarray
 Operator = Literal["<", "<=", ">", ">=", "==", "!=", "+", "-", "*", "/", "&", "|", "~"]
 
 OPERATORS: dict[Operator, Callable[..., TermValues]] = {
@@ -406,7 +406,7 @@ class TextCondition:
             case ast.Compare() if all(type(sign) in SIGNS for sign in node.ops):
                 values = self._compared(node)
             case ast.Constant(value=str() as value):
-                values = value
+                values = np.array(value, object)  # numpy's own texts drop a zero at the end
             case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
                 values = value
             case ast.Name(id="true" | "false" as name):
@@ -492,4 +492,4 @@ def _text_of(node: ast.expr) -> str:
 
 def _kind(values: TermValues) -> str:
     dtype = np.asarray(values).dtype
-    return FLAG if dtype == np.bool_ else TEXT if dtype.kind in "OU" else NUMBER
+    return FLAG if dtype == np.bool_ else TEXT if dtype.hasobject else NUMBER

@@ -19,13 +19,13 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of, nested_key
 from datasets_cli.replay.queries.conditions import (
-    ConstantValue,
     Length,
     Operation,
     Operator,
     Reduced,
     RowsCompared,
     Term,
+    TermValues,
     TrajectoryPredicate,
     predicate_of,
 )
@@ -172,7 +172,7 @@ class RowComparison(Expression):
     advice: ClassVar[str] = "It compares each row: end it with .any() or .all()."
     field: TrajectoryField
     sign: Operator
-    other: ConstantValue | np.ndarray
+    other: TermValues
 
     def any(self) -> TrajectoryPredicate:
         """Return whether the comparison is true of any number in any row."""
@@ -190,7 +190,7 @@ class RowComparison(Expression):
         return f"({self.field!r} {self.sign} {self.other!r})"
 
 
-def values_of(other: object) -> ConstantValue | np.ndarray:
+def values_of(other: object) -> TermValues:
     """Return the right side of a comparison as a number, or as an array of several."""
     if isinstance(other, torch.Tensor):
         other = other.detach().cpu().numpy()

@@ -237,6 +237,9 @@ TEXTS: dict[str, Key] = {"split": SPLIT, "language": LANGUAGE}
 SHOWN = 4
 """Rows at each end of a printed table."""
 
+MOST_CHARACTERS = 40
+"""The width of a column of text in a printed table."""
+
 REDUCED: dict[str, tuple[tuple[Key, ...], Reduction]] = {
     "return": ((REWARD,), "sum"),
     "terminated": ((TERMINATED,), "last"),
@@ -384,7 +387,10 @@ class Trajectories:
         if not len(self):
             return f"{self._title}; columns: {', '.join(self)}"
         table = self.to_pandas().to_string(
-            index=False, max_rows=2 * SHOWN, float_format="{:.6g}".format
+            index=False,
+            max_rows=2 * SHOWN,
+            max_colwidth=MOST_CHARACTERS,
+            float_format="{:.6g}".format,
         )
         return f"{self._title}:\n{table}"
 

@@ -10,6 +10,7 @@ from datasets_cli import (
     DatasetWriter,
     ExperienceReplay,
     convert,
+    create_dataset,
     dataset_info,
     dataset_stats,
     list_datasets,
@@ -18,6 +19,8 @@ from datasets_cli import (
 )
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
+from datasets_cli.store.manifest import read_manifest
+from datasets_cli.store.texts import count_splits
 
 SPLITS = ["train", "val", "train", "val", ""]
 WORDS = ["don't stop", "two  spaces", "return home", "two spaces", "return home"]
@@ -64,6 +67,7 @@ def config(tmp_path: Path) -> Config:
         ("language == 'two  spaces'", [1]),
         ("language == 'return home' and\n split == 'train'", [2]),
         ("split == language", []),
+        (r"split == 'train\0'", []),
     ],
 )
 def test_a_condition_compares_text(config: Config, condition: str, numbers: list[int]) -> None:
@@ -110,3 +114,23 @@ def test_trajectories_are_sorted_by_text(config: Config) -> None:
     listed = list_trajectories(ID, sort="-split", config=config)
     assert listed.columns["split"] == ["val", "val", "train", "train", ""]
     assert listed.columns["number"] == [1, 3, 0, 2, 4]
+
+
+def test_a_long_text_is_shortened_in_a_printed_table(tmp_path: Path) -> None:
+    words = "put the red block into the drawer, " * 10
+    steps = np.zeros((2, 1))
+    columns = {"observation": steps, "action": steps, "reward": steps[:, 0]}
+    create_dataset(
+        "mine/a", columns | {"language": np.array([words] * 2)}, ends=[0, 1], root=tmp_path
+    )
+    table = ExperienceReplay("mine/a", root=tmp_path, batch_size=2).trajectories
+    assert table["language"].tolist() == [words]
+    assert max(map(len, repr(table).splitlines())) < 150
+
+
+def test_splits_are_counted_without_reading_other_text(config: Config) -> None:
+    folder = config.root / "datasets" / ID
+    manifest = read_manifest(folder)
+    (other,) = (text.filename for text in manifest.texts if text.key == ("language",))
+    (folder / other).unlink()
+    assert count_splits(folder, manifest.texts, manifest.files) == COUNTS
