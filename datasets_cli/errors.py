@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import os
 import re
+import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -46,6 +47,8 @@ from typing import Any, TypeVar
 # These identify a file; any other parameter may be a secret.
 OPEN_PARAMETERS = frozenset({"alt", "delimiter", "generation", "prefix"})
 HIDDEN = "***"
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 200
 INSTALL_EXTRA = "Run in a clone of this project: pip install '.[{}]'"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _AFTER_ADDRESS = "\"'`.,:;)\ue001\ue003"
@@ -258,6 +261,38 @@ class UsageError(RldsError, ValueError):
     """The request contradicts itself or an installed dataset."""
 
     exit_code = 2
+
+
+def wrong_value(
+    name: str,
+    expected: object,
+    found: object,
+    advice: str | None = None,
+    *,
+    kind: type[RldsError] = UsageError,
+) -> RldsError:
+    """Return the error of an argument whose value is not the expected one.
+
+    Args:
+        name: the name of the argument in Python.
+        expected: the expected value, a text that describes it, or the accepted values.
+        found: the value; of a class, its name is shown.
+        advice: the next step for the user.
+        kind: the class of the error.
+
+    >>> str(wrong_value("padding", ("left", "right"), "top"))
+    "padding is 'top'; expected one of left, right."
+    """
+    shown = argument(name) if name.isidentifier() else name
+    needed = str(expected)
+    if isinstance(expected, tuple | list):
+        needed = f"one of {', '.join(map(str, expected))}"
+    text = _SHORT.repr(found)
+    if isinstance(found, type):
+        found = found.__name__
+        text = f"of type {found}"
+    message = f"{shown} is {text}; expected {needed}."
+    return kind(message, argument=name, expected=expected, found=found, advice=advice)
 
 
 class EmptyBuffer(UsageError, RuntimeError):

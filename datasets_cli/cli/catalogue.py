@@ -16,7 +16,7 @@ from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import coloured, fact, fitted, table, wrapped
 from datasets_cli.core.quantities import channels, human_bytes, human_count, splits_and_counts
-from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UsageError
+from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, wrong_value
 
 if TYPE_CHECKING:
     from datasets_cli.results import DatasetInfo, DatasetRecord, Manifest
@@ -173,12 +173,7 @@ def _headings(columns: str | None) -> list[str]:
     """Return the headings for names of columns."""
     headings = [HEADINGS.get(name.strip(), "") for name in columns.split(",")] if columns else []
     if not all(headings) or columns == "":
-        raise UsageError(
-            f"--columns is {columns!r}; expected some of {', '.join(HEADINGS)}.",
-            argument="columns",
-            expected=[*HEADINGS],
-            found=columns,
-        )
+        raise wrong_value("columns", f"some of {', '.join(HEADINGS)}", columns)
     return headings
 
 

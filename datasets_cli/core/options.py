@@ -30,7 +30,6 @@ import functools
 import inspect
 import os
 import re
-import reprlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -50,7 +49,7 @@ from typing import (
     overload,
 )
 
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import wrong_value
 
 P = ParamSpec("P")
 Options = TypeVar("Options")
@@ -129,13 +128,7 @@ def check_types(options: Any) -> None:
             *others, last = [KINDS.get(kind) or f"a {kind.__name__}" for kind in kinds]
             expected = f"{', '.join(others)} or {last}" if others else last
             instead = options.__dataclass_fields__[name].metadata.get("instead", "")
-            raise UsageError(
-                f"{argument(name)} must be {expected}, not {reprlib.repr(value)}.",
-                argument=name,
-                expected=expected,
-                found=value,
-                advice=instead,
-            )
+            raise wrong_value(name, expected, value, instead)
 
 
 @functools.cache
@@ -169,23 +162,15 @@ def hints_of(kind: type) -> dict[str, Any]:
 def check_choice(name: str, value: object, known: Iterable[str]) -> None:
     """Reject a value that is not one of the known ones."""
     if value not in (words := tuple(known)):
-        near = (f" Did you mean {each}?" for each in get_close_matches(str(value), words, 1))
-        expected = f"expected one of {', '.join(words)}.{''.join(near)}"
-        raise UsageError(
-            f"{argument(name)} is {value!r}; {expected}", argument=name, expected=words, found=value
-        )
+        near = get_close_matches(str(value), words, 1)
+        raise wrong_value(name, words, value, f"Did you mean {near[0]}?" if near else None)
 
 
 def check_flags(**flags: object) -> None:
     """Check that each argument is True or False, or a bool of numpy."""
     for name, value in flags.items():
         if type(value).__name__ not in ("bool", "bool_"):
-            raise UsageError(
-                f"{argument(name)} must be True or False, not {reprlib.repr(value)}.",
-                argument=name,
-                expected="True or False",
-                found=value,
-            )
+            raise wrong_value(name, "True or False", value)
 
 
 def check_numbers(options: Any) -> None:
@@ -197,12 +182,7 @@ def check_numbers(options: Any) -> None:
             if not is_whole or not (least := field.metadata["least"]) <= value < 2**64:
                 number = f"{least} or more" if is_whole else "a whole number"
                 expected = "64 bits at most" if is_whole and value >= 2**64 else number
-                raise UsageError(
-                    f"{argument(field.name)} is {value!r}; expected {expected}.",
-                    argument=field.name,
-                    expected=expected,
-                    found=value,
-                )
+                raise wrong_value(field.name, expected, value)
 
 
 def argument_docs(kind: type) -> dict[str, str]:

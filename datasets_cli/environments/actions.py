@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from datasets_cli.core.gymnasium_extra import gymnasium
 from datasets_cli.environments.lanes import LaneNumbers
 from datasets_cli.environments.rows import PolicyOutput, SpaceLeaf, spaces, tree_of
-from datasets_cli.errors import UsageError, WrongRows, argument
+from datasets_cli.errors import WrongRows, argument, wrong_value
 from datasets_cli.schema.columns import show_key
 
 CheckActions = bool | Literal["strict"]
@@ -27,12 +27,7 @@ _ADVICE = (
 def validate_mode(check_actions: CheckActions) -> None:
     """Raise an error for an unknown value of ``check_actions``."""
     if check_actions not in (True, False, "strict"):
-        raise UsageError(
-            f"check_actions must be True, 'strict' or False, not {check_actions!r}.",
-            argument="check_actions",
-            expected=(True, "strict", False),
-            found=check_actions,
-        )
+        raise wrong_value("check_actions", (True, "strict", False), check_actions)
 
 
 class Actions:

@@ -14,7 +14,7 @@ from datasets_cli.core.gymnasium_extra import gymnasium
 from datasets_cli.core.options import takes_fields
 from datasets_cli.environments.environment import Environment
 from datasets_cli.environments.lanes import DISABLED, GymnasiumLanes, SingleLane, VectorLanes
-from datasets_cli.errors import Unsupported, UsageError
+from datasets_cli.errors import Unsupported, UsageError, wrong_value
 from datasets_cli.parallel.workers import without_main_file
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.torchrl.keywords import accepts_keywords
@@ -145,12 +145,8 @@ class BatchedOptions:
         mappings = [*kwargs] if isinstance(kwargs, Sequence) else [kwargs or {}] * count
         for name, values in (("create_env_fn", functions), ("create_env_kwargs", mappings)):
             if len(values) != count:
-                raise UsageError(
-                    f"{name} must be one value for all {count} environments, or one for each, not "
-                    f"{len(values)}.",
-                    argument=name,
-                    expected=count,
-                    found=len(values),
+                raise wrong_value(
+                    name, f"one value for all {count} environments, or one for each", len(values)
                 )
         for each in functions:
             if not callable(each):

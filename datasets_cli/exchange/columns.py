@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from datasets_cli.errors import UsageError, WrongRows
+from datasets_cli.errors import UsageError, WrongRows, wrong_value
 from datasets_cli.exchange.steps import StepColumns, array_of, check_flags
 from datasets_cli.schema.columns import (
     DONE,
@@ -99,23 +99,13 @@ def _check_made(key: Key, values: np.ndarray, named: StepColumns) -> None:
 
 def _leaves(columns: Mapping[Any, Any], above: Key = ()) -> Iterator[tuple[Key, Any]]:
     if not isinstance(columns, Mapping):
-        raise UsageError(
-            f"columns must be a mapping of names to arrays, not {type(columns).__name__}.",
-            argument="columns",
-            expected="a mapping of names to arrays",
-            found=type(columns).__name__,
-        )
+        raise wrong_value("columns", "a mapping of names to arrays", type(columns))
     for name, values in columns.items():
         names = name if isinstance(name, tuple) else (name,)
         if isinstance(name, str) and not above:  # names separated by dots, as to_numpy() returns
             names = tuple(name.split("."))
         if not all(isinstance(each, str) and each for each in names) or not names:
-            raise UsageError(
-                f"columns: a key must be a name or a tuple of names, not {name!r}.",
-                argument="columns",
-                expected="a name or a tuple of names",
-                found=name,
-            )
+            raise wrong_value("columns", "a mapping whose keys are names or tuples of names", name)
         key = (*above, *names)
         if not isinstance(values, Mapping):
             yield key, values

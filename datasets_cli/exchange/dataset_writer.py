@@ -32,6 +32,7 @@ from datasets_cli.errors import (
     UsageError,
     WrongRows,
     argument,
+    wrong_value,
 )
 from datasets_cli.exchange.columns import check_lengths, episode_steps, named_columns
 from datasets_cli.exchange.steps import (
@@ -316,13 +317,11 @@ def checked_info(info: Mapping[str, Any] | None) -> dict[str, Any]:
             expected="JSON values",
         ) from error
     if len(text) > MOST_INFO_BYTES:
-        raise UsageError(
-            f"{argument('info')} takes {len(text):,} bytes as JSON. Expected at most "
-            f"{MOST_INFO_BYTES:,}.",
-            argument="info",
-            expected=MOST_INFO_BYTES,
-            found=len(text),
-            advice="Store it as a separate file.",
+        raise wrong_value(
+            "info",
+            f"at most {MOST_INFO_BYTES:,} bytes as JSON",
+            len(text),
+            "Store it as a separate file.",
         )
     try:
         return dict(decode(cast("Any", Metadata), json.loads(text), argument("info")))

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from datasets_cli.errors import Unsupported, UsageError, WrongRows
+from datasets_cli.errors import Unsupported, WrongRows, wrong_value
 from datasets_cli.experience.in_memory import recorded_arrays
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.schema.bits import type_name
@@ -50,12 +50,7 @@ def qlearning_dataset(
             ``like="d4rl"`` and the dataset is of another family or was preprocessed.
     """
     if like not in (None, "d4rl"):
-        raise UsageError(
-            f"like must be 'd4rl' or None, not {like!r}.",
-            argument="like",
-            expected=("d4rl", None),
-            found=like,
-        )
+        raise wrong_value("like", ("d4rl", None), like)
     storage.dataset.manifest.check_rewards("qlearning_dataset()")
     if like is not None:
         return _like_d4rl(storage)

@@ -20,7 +20,7 @@ from datasets_cli.config import load_config
 from datasets_cli.core.options import check_types, part_of, suggests_keywords, takes_fields
 from datasets_cli.core.progress import Progress
 from datasets_cli.core.progress_display import Bars, PlainLines
-from datasets_cli.errors import Unsupported, UsageError
+from datasets_cli.errors import Unsupported, UsageError, wrong_value
 from datasets_cli.experience.in_memory import (
     recorded,
     to_arrow,
@@ -117,12 +117,7 @@ class ReplayPreprocessOptions(EngineOptions, ChunkOptions):
 
     def __post_init__(self) -> None:
         if self.dim != 0:
-            raise UsageError(
-                f"dim must be 0, the rows, not {self.dim}.",
-                argument="dim",
-                expected=0,
-                found=self.dim,
-            )
+            raise wrong_value("dim", 0, self.dim)
         if self.generator is not None and self.seed is not None:
             raise UsageError(
                 "Give a generator or a seed, not both.", argument="seed", found=self.seed
@@ -325,12 +320,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
     ) -> None:
         """Open a dataset, installed first if need be, as this buffer."""
         if options.download not in (False, True, "force"):
-            raise UsageError(
-                f"download must be True, False or 'force', not {options.download!r}.",
-                argument="download",
-                expected=(True, False, "force"),
-                found=options.download,
-            )
+            raise wrong_value("download", (True, False, "force"), options.download)
         given = os.fspath(options.dataset_id)
         self.config = load_config(root=options.root)
         if given[:1] in ("/", ".") or not isinstance(options.dataset_id, str):
@@ -614,9 +604,4 @@ class ExperienceReplay(TensorDictReplayBuffer):
             scores: Returns = (returns - low) / (high - low)  # in their order, for their bits
             return scores
         except (TypeError, ValueError, RuntimeError) as error:  # the last of tensors
-            raise UsageError(
-                f"returns must be numbers, not {returns!r}.",
-                argument="returns",
-                expected="numbers",
-                found=returns,
-            ) from error
+            raise wrong_value("returns", "numbers", returns) from error

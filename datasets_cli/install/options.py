@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from datasets_cli.core.checked_json import JsonForm
-from datasets_cli.errors import RldsError, UsageError, argument, public_url
+from datasets_cli.errors import RldsError, public_url, wrong_value
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.sources.resource import Resource
 from datasets_cli.store.manifest import LAYOUTS, Manifest
@@ -35,12 +35,10 @@ class InstallOptions:
     def __post_init__(self) -> None:
         check_layout(self.layout)
         if self.source is not None and not _is_place(self.source):
-            raise UsageError(
-                f"{argument('source')} {public_url(self.source)!r} is neither a folder nor a URL "
-                "with http:// or https://, a host, and %20 for each space.",
-                argument="source",
-                expected="a folder or a URL",
-                found=public_url(self.source),
+            raise wrong_value(
+                "source",
+                "a folder, or a URL with http:// or https://, a host, and %20 for each space",
+                public_url(self.source),
             )
 
     @property
@@ -54,13 +52,7 @@ class InstallOptions:
 def check_layout(layout: str | None) -> None:
     """Reject an unknown layout; None is the default."""
     if layout not in (None, *LAYOUTS):
-        known = ", ".join(LAYOUTS)
-        raise UsageError(
-            f"The layout {layout!r} does not exist. Expected one of: {known}.",
-            argument="layout",
-            expected=[*LAYOUTS],
-            found=layout,
-        )
+        raise wrong_value("layout", [*LAYOUTS], layout)
 
 
 def _is_place(source: str) -> bool:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Literal, get_args
 
-from datasets_cli.core.options import check_numbers
-from datasets_cli.errors import UsageError, argument, install_extra
+from datasets_cli.core.options import check_choice, check_numbers
+from datasets_cli.errors import UsageError, argument, install_extra, wrong_value
 
 Engine = Literal["local", "dask", "ray"]
 """Local processes, or the workers of a Dask or Ray cluster."""
@@ -62,13 +62,11 @@ class Workers(EngineOptions):
     def __post_init__(self) -> None:
         check_numbers(self)
         if self.executor is not None and not callable(getattr(self.executor, "submit", None)):
-            raise UsageError(
-                f"executor is of type {type(self.executor).__name__}; expected a "
-                "concurrent.futures.Executor, such as ProcessPoolExecutor(4).",
-                argument="executor",
-                expected="concurrent.futures.Executor",
-                found=type(self.executor).__name__,
-                advice="For a cluster, pass engine= and address=.",
+            raise wrong_value(
+                "executor",
+                "a concurrent.futures.Executor, such as ProcessPoolExecutor(4)",
+                type(self.executor),
+                "For a cluster, pass engine= and address=.",
             )
         if not isinstance(self.address, str | None):
             raise UsageError(
@@ -77,13 +75,7 @@ class Workers(EngineOptions):
                 argument="address",
                 found=self.address,
             )
-        if self.engine not in get_args(Engine):
-            raise UsageError(
-                f'{argument("engine")} is {self.engine!r}; expected "local", "dask" or "ray".',
-                argument="engine",
-                expected=get_args(Engine),
-                found=self.engine,
-            )
+        check_choice("engine", self.engine, get_args(Engine))
         if self.engine != "local":
             self._check_cluster()
         elif self.address is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from datasets_cli.core.options import check_numbers
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.core.options import check_choice, check_numbers
+from datasets_cli.errors import UsageError, argument, wrong_value
 from datasets_cli.install.options import LAYOUT, check_layout
 
 Per = Literal["chunk", "trajectory", "transition"]
@@ -64,14 +64,7 @@ class ChunkOptions:
     layout: str | None = field(default=None, metadata={**LAYOUT, "default": "that of the dataset"})
 
     def __post_init__(self) -> None:
-        if self.per not in get_args(Per):
-            expected = " or ".join(f'"{choice}"' for choice in get_args(Per))
-            raise UsageError(
-                f"{argument('per')} is {self.per!r}; expected {expected}.",
-                argument="per",
-                expected=get_args(Per),
-                found=self.per,
-            )
+        check_choice("per", self.per, get_args(Per))
         if self.per == "trajectory" and self.chunksize == 0:
             raise UsageError(
                 f"{argument('per', 'trajectory')} passes whole trajectories to the function, and "
@@ -128,12 +121,7 @@ class PreprocessOptions(ChunkOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.where, str | None):
-            raise UsageError(
-                f"{argument('where')} is {self.where!r}; expected text.",
-                argument="where",
-                expected="text",
-                found=self.where,
-            )
+            raise wrong_value("where", "text", self.where)
 
     @property
     def chooses(self) -> bool:

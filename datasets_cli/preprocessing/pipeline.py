@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from datasets_cli.core.options import check_numbers
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import UsageError, argument, wrong_value
 from datasets_cli.preprocessing.function import FunctionIdentity, RowFunction, digest_of
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -119,12 +119,7 @@ class Pipeline:
         for name in ("crop", "resize"):
             size_of(name, getattr(self, name))
         if not isinstance(self.returns_to_go, bool):
-            raise UsageError(
-                f"{argument('returns_to_go')} is {self.returns_to_go!r}; expected true or false.",
-                argument="returns_to_go",
-                expected="true or false",
-                found=self.returns_to_go,
-            )
+            raise wrong_value("returns_to_go", "true or false", self.returns_to_go)
         check_numbers(self)
         if self.gamma is not None:
             object.__setattr__(self, "gamma", checked_gamma(self.gamma))
@@ -230,12 +225,11 @@ class Cast:
         """Return the cast of ``float32`` or ``action=int64``."""
         key, equals, dtype = text.rpartition("=")
         if dtype not in TYPES or (equals and not key):
-            raise UsageError(
-                f"{argument('cast')} is {text!r}; expected TYPE or KEY=TYPE, such as float32 or "
-                f"action=int64, of the types {', '.join(TYPES)}.",
-                argument="cast",
-                expected=TYPES,
-                found=text,
+            raise wrong_value(
+                "cast",
+                "TYPE or KEY=TYPE, such as float32 or action=int64, of the types "
+                f"{', '.join(TYPES)}",
+                text,
             )
         if not key and dtype not in FLOATS:
             raise UsageError(
@@ -257,12 +251,7 @@ def texts_of(name: str, value: object) -> tuple[str, ...]:
     texts = tuple(text.strip() for text in several if isinstance(text, str))
     is_known = isinstance(value, str | list | tuple) and len(texts) == len(several)
     if not is_known or not all(texts) or len({*texts}) < len(texts):
-        raise UsageError(
-            f"{argument(name)} is {value!r}; expected names, none empty, each once.",
-            argument=name,
-            expected="names",
-            found=value,
-        )
+        raise wrong_value(name, "names, none empty, each once", value)
     return texts
 
 
@@ -272,24 +261,14 @@ def size_of(name: str, value: object) -> tuple[int, int] | None:
         return None
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise UsageError(
-            f"{argument(name)} is {value!r}; expected height and width in pixels, such as 64x64.",
-            argument=name,
-            expected="HxW",
-            found=value,
-        )
+        raise wrong_value(name, "height and width in pixels, such as 64x64", value)
     return int(match[1]), int(match[2])
 
 
 def checked_gamma(value: object) -> float:
     """Return a discount as a float."""
     if type(value) not in (int, float) or not 0 < float(value) <= 1:  # type: ignore[arg-type]
-        raise UsageError(
-            f"{argument('gamma')} is {value!r}; expected a number above 0 and up to 1.",
-            argument="gamma",
-            expected="a number above 0 and up to 1",
-            found=value,
-        )
+        raise wrong_value("gamma", "a number above 0 and up to 1", value)
     return float(value)  # type: ignore[arg-type]
 
 
@@ -299,12 +278,7 @@ def pairs_of(texts: Sequence[str]) -> list[tuple[str, str]]:
     for text in texts:
         old, equals, new = text.partition("=")
         if not (old and equals and new):
-            raise UsageError(
-                f"{argument('rename')} is {text!r}; expected OLD=NEW, such as observation=state.",
-                argument="rename",
-                expected="OLD=NEW",
-                found=text,
-            )
+            raise wrong_value("rename", "OLD=NEW, such as observation=state", text)
         pairs.append((old, new))
     names = [name for pair in pairs for name in pair]
     if twice := sorted({name for name in names if names.count(name) > 1}):

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from datasets_cli.catalogue.names import INSTALLED_IDS, is_glob
 from datasets_cli.core.options import parameters_of, part_of
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import UsageError, argument, wrong_value
 from datasets_cli.preprocessing.function import FUNCTION_NAME, split_function
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.pipeline import NAMES, Pipeline
@@ -63,21 +63,11 @@ class PreprocessStep(PreprocessOptions):
             object.__setattr__(self, "input", tuple(self.input))
         inputs = self.inputs if isinstance(self.inputs, tuple) else ()
         if not inputs or not all(isinstance(each, str) and each for each in inputs):
-            raise UsageError(
-                f"{argument('input')} is {self.input!r}; expected ids or globs, at least one.",
-                argument="input",
-                expected="ids or globs",
-                found=self.input,
-            )
+            raise wrong_value("input", "ids or globs, at least one", self.input)
         refuse_functions(inputs)
         for name, value, kinds in (("fn", self.fn, str | Pipeline), ("name", self.name, str)):
             if not isinstance(value, kinds):
-                raise UsageError(
-                    f"{argument(name)} is {value!r}; expected text.",
-                    argument=name,
-                    expected="text",
-                    found=value,
-                )
+                raise wrong_value(name, "text", value)
         if isinstance(self.fn, str):
             split_function(self.fn)
         elif self.seed and self.max_trajectories is None:

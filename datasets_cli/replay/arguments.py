@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch.utils.dlpack import from_dlpack
 
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import UsageError, wrong_value
 from datasets_cli.schema.columns import Key
 
 Rows = Any
@@ -45,13 +45,7 @@ def whole_number(name: str, value: SupportsIndex, least: int | None = None) -> i
         number = None
     if number is None or (least is not None and number < least):
         limit = "" if least is None else f" from {least} on"
-        shown = number if number is not None else f"{type(value).__name__} {reprlib.repr(value)}"
-        raise UsageError(
-            f"{name} must be a whole number{limit}, not {shown}.",
-            argument=name,
-            expected=f"a whole number{limit}",
-            found=value,
-        )
+        raise wrong_value(name, f"a whole number{limit}", value)
     return number
 
 
@@ -81,12 +75,8 @@ def choose_generator(generator: torch.Generator | None, seed: int | None) -> tor
     if generator is not None and seed is not None:
         raise UsageError("Give a generator or a seed, not both.", argument="seed", found=seed)
     if not isinstance(generator, torch.Generator | None):
-        raise UsageError(
-            f"generator must be a torch.Generator, not {reprlib.repr(generator)}.",
-            argument="generator",
-            expected="a torch.Generator",
-            found=generator,
-            advice="For reproducible draws, give a seed.",
+        raise wrong_value(
+            "generator", "a torch.Generator", generator, "For reproducible draws, give a seed."
         )
     return generator or seeded(seed)
 
@@ -121,12 +111,7 @@ def seeded(seed: int | None) -> torch.Generator:
         return torch.default_generator
     number = whole_number("seed", seed, 0)
     if number >= 2**64:
-        raise UsageError(
-            f"{argument('seed')} must have at most 64 bits, not {number}.",
-            argument="seed",
-            expected="64 bits at most",
-            found=number,
-        )
+        raise wrong_value("seed", "64 bits at most", number)
     return torch.Generator().manual_seed(number)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import reprlib
 import warnings
 from collections.abc import Callable, Iterator
 from multiprocessing.context import get_spawning_popen
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from datasets_cli.errors import Unsupported, UsageError
+from datasets_cli.errors import Unsupported, wrong_value
 from datasets_cli.parallel.workers import WorkerContext, pickle_for_child
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
@@ -47,12 +46,7 @@ class BatchStream(IterableDataset[Rows]):
         seed: int = 0,
     ) -> None:
         if not isinstance(buffer, ReplayBuffer | ReplayBufferEnsemble | OfflineToOnline):
-            raise UsageError(
-                f"BatchStream takes a replay buffer, not {reprlib.repr(buffer)}.",
-                argument="buffer",
-                expected="a replay buffer",
-                found=buffer,
-            )
+            raise wrong_value("buffer", "a replay buffer", buffer)
         self.buffer = buffer
         self.num_batches = num_batches
         if num_batches is not None:

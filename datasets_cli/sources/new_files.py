@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from datasets_cli.errors import DiskFull, NotWritable, UsageError, argument
+from datasets_cli.errors import DiskFull, NotWritable, UsageError, argument, wrong_value
 from datasets_cli.sources.disk import (
     MAX_NAME_BYTES,
     disk_errors,
@@ -250,12 +250,7 @@ def file_to_make(out: str | os.PathLike[str], endings: Sequence[str], force: boo
         )
     if path.suffix.lower() not in endings or path.is_dir():
         expected = f"{', '.join(endings[:-1])} or {endings[-1]}"
-        raise UsageError(
-            f"{argument('out')} is {str(out)!r}; expected a file ending in {expected}.",
-            argument="out",
-            expected=expected,
-            found=str(out),
-        )
+        raise wrong_value("out", expected, str(out))
     if os.path.lexists(path) and not force:
         raise UsageError(
             f"{path} exists already.",

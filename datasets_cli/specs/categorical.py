@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import pad
 
 import datasets_cli
-from datasets_cli.errors import Unsupported, UsageError, WrongSize
+from datasets_cli.errors import Unsupported, UsageError, WrongSize, wrong_value
 from datasets_cli.specs.leaf import CategorySpec, LeafSpec
 from datasets_cli.specs.spec import Change, ShapeLike, TensorSpec, as_tensor, shape_of
 from datasets_cli.torchrl.keywords import accepts_keywords
@@ -229,11 +229,8 @@ class Binary(LeafSpec):
             raise UsageError("Binary requires n, the number of values, or shape.", argument="n")
         size = shape_of((counted(n),) if shape is None else shape)
         if n is not None and size[-1:] != (n,):
-            raise WrongSize(
-                f"The last size of the shape must be n, {n}; found {tuple(size)}.",
-                argument="shape",
-                expected=n,
-                found=tuple(size),
+            raise wrong_value(
+                "shape", f"a shape whose last size is n, {n}", tuple(size), kind=WrongSize
             )
         super().__init__(size, CategoricalBox(2), device, dtype, "discrete")
 

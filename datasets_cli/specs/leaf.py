@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from tensordict import NonTensorData
 
-from datasets_cli.errors import UsageError, WrongRows
+from datasets_cli.errors import UsageError, WrongRows, wrong_value
 from datasets_cli.specs.spec import (
     ShapeLike,
     TensorSpec,
@@ -213,12 +213,7 @@ class NonTensor(TensorSpec):
         is_left_out = space is not None and example_data is None
         self.example_data = space.example if space and is_left_out else example_data
         if space is not None and self.example_data not in space:
-            raise UsageError(
-                f"The example {example_data!r} is not in {space}.",
-                argument="example_data",
-                expected=space,
-                found=example_data,
-            )
+            raise wrong_value("example_data", space, example_data)
 
     def rand(self, shape: ShapeLike | None = None) -> NonTensorData:
         """Return the example as a batch ``[*shape, *self.shape]``."""

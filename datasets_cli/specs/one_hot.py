@@ -9,7 +9,7 @@ from typing import Any, Self
 import torch
 from torch.nn.functional import one_hot
 
-from datasets_cli.errors import Unsupported, WrongRows, WrongSize
+from datasets_cli.errors import Unsupported, WrongRows, WrongSize, wrong_value
 from datasets_cli.specs.categorical import (
     BoxList,
     Categorical,
@@ -174,11 +174,8 @@ class OneHot(CategoryVectors):
         _refuse_register(use_register)
         size = shape_of((counted(n),) if shape is None else shape)
         if size[-1:] != (n,):
-            raise WrongSize(
-                f"The last size of the shape must be n, {n}; found {tuple(size)}.",
-                argument="shape",
-                expected=n,
-                found=tuple(size),
+            raise wrong_value(
+                "shape", f"a shape whose last size is n, {n}", tuple(size), kind=WrongSize
             )
         numbers = Categorical(n, size[:-1], device, mask=mask)
         super().__init__(numbers, [n], size, dtype)

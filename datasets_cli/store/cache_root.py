@@ -23,7 +23,6 @@ import hashlib
 import logging
 import os
 import re
-import reprlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -33,7 +32,7 @@ from typing import NoReturn
 import platformdirs
 
 from datasets_cli.core.system_errors import MANIFEST_FILENAME
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import UsageError, argument, wrong_value
 from datasets_cli.sources.disk import broken_link, paths_below
 from datasets_cli.sources.new_files import is_abandoned, stem_of, temporary_name
 
@@ -193,12 +192,7 @@ def lock_of(dest: Path) -> Path:
 
 def refuse_id(id: object) -> NoReturn:
     """Reject an id, or a glob of ids, that is not text."""
-    raise UsageError(
-        f"A dataset's id is text, such as 'd4rl/door-human-v0', not {reprlib.repr(id)}.",
-        argument="id",
-        expected="text",
-        found=id,
-    )
+    raise wrong_value("id", "text, such as 'd4rl/door-human-v0'", id)
 
 
 def check_id(id: str) -> str:

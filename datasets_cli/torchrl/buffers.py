@@ -12,7 +12,7 @@ import zstandard
 from tensordict import TensorDictBase
 
 from datasets_cli.core.options import part_of, takes_fields
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, wrong_value
 from datasets_cli.replay.arguments import NestedKey, Numbers, Rows, key_of, whole_number
 from datasets_cli.replay.buffer.buffer import BatchOptions, ReplayBuffer, TensorDictBatchOptions
 from datasets_cli.replay.buffer.parts import storage_or_list
@@ -317,12 +317,7 @@ class CompressedListStorage(ListStorage):
             )
         self.compression_level = whole_number("compression_level", compression_level, 1)
         if self.compression_level > MAX_LEVEL:
-            raise UsageError(
-                f"compression_level must be from 1 to {MAX_LEVEL}, not {self.compression_level}.",
-                argument="compression_level",
-                expected=f"1 to {MAX_LEVEL}",
-                found=self.compression_level,
-            )
+            raise wrong_value("compression_level", f"1 to {MAX_LEVEL}", self.compression_level)
         self.compression_fn = compression_fn or self._compress
         self.decompression_fn = decompression_fn or _decompress
 

@@ -17,7 +17,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.core.options import check_choice, takes_fields
-from datasets_cli.errors import Unsupported, UsageError, WrongRows, WrongSize
+from datasets_cli.errors import Unsupported, WrongRows, WrongSize, wrong_value
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, optional_key, whole_number
 from datasets_cli.replay.samplers.slices import SliceOptions
 from datasets_cli.replay.trajectories.bounds import first_of, last_of
@@ -147,12 +147,7 @@ class CatFrames(StepTransform):
         self.N = whole_number("N", N, 1)
         self.dim = whole_number("dim", dim)
         if self.dim >= 0:
-            raise UsageError(
-                f"{self._name}: dim must be negative, not {dim}.",
-                argument="dim",
-                expected="a negative dim",
-                found=dim,
-            )
+            raise wrong_value("dim", "a negative dim", dim)
         check_choice("padding", padding, get_args(StackPadding))
         self.padding = padding
         self.padding_value = padding_value

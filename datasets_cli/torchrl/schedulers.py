@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from datasets_cli.core.options import check_choice
 from datasets_cli.errors import UsageError, WrongState
 from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
@@ -146,13 +147,7 @@ class StepScheduler(ParameterScheduler):
         max_value: float | None = None,
     ) -> None:
         super().__init__(obj, param_name, min_value, max_value)
-        if mode not in MODES:
-            raise UsageError(
-                f"mode must be one of {', '.join(MODES)}, not {mode!r}.",
-                argument="mode",
-                expected=[*MODES],
-                found=mode,
-            )
+        check_choice("mode", mode, MODES)
         self.gamma = gamma
         self.n_steps = whole_number("n_steps", n_steps, 1)
         self.mode = mode

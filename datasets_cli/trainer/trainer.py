@@ -23,7 +23,7 @@ import torch
 from tensordict import TensorDict
 from tqdm import tqdm
 
-from datasets_cli.errors import UsageError, WrongState
+from datasets_cli.errors import UsageError, WrongState, wrong_value
 from datasets_cli.torchrl.keywords import accepts_keywords
 
 POINTS = (
@@ -55,13 +55,7 @@ class Points:
         """Add a function to a point."""
         if point not in POINTS:
             near = difflib.get_close_matches(str(point), POINTS, 1)
-            raise UsageError(
-                f"The training loop has no point {point!r}; expected one of {', '.join(POINTS)}.",
-                argument="dest",
-                expected=POINTS,
-                found=point,
-                advice=f"Did you mean {near[0]}?" if near else None,
-            )
+            raise wrong_value("dest", POINTS, point, f"Did you mean {near[0]}?" if near else None)
         if not callable(function):
             kind = type(function).__name__
             raise UsageError(
@@ -193,12 +187,7 @@ class Trainer:
         numbers |= {"save_trainer_interval": save_trainer_interval, "log_interval": log_interval}
         for name, value in numbers.items():
             if value < 1:
-                raise UsageError(
-                    f"{name} of a Trainer must be at least 1, not {value}.",
-                    argument=name,
-                    expected="1 or more",
-                    found=value,
-                )
+                raise wrong_value(name, "1 or more", value)
         self.collector, self.loss_module, self.optimizer = collector, loss_module, optimizer
         self.total_frames, self.frame_skip = total_frames, frame_skip
         self.optim_steps_per_batch, self.num_epochs = optim_steps_per_batch, num_epochs

@@ -18,7 +18,7 @@ from datasets_cli.config import RootOptions
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import check_numbers, takes_fields
 from datasets_cli.core.system_errors import import_optional
-from datasets_cli.errors import RldsError, UsageError, argument
+from datasets_cli.errors import RldsError, UsageError, argument, wrong_value
 from datasets_cli.verbs.info import dataset_info
 
 if TYPE_CHECKING:
@@ -64,12 +64,7 @@ class PageCall(RootOptions):
     def __post_init__(self) -> None:
         check_numbers(self)
         if self.port > LARGEST_PORT:
-            raise UsageError(
-                f"{argument('port')} is {self.port}; expected at most {LARGEST_PORT}.",
-                argument="port",
-                expected=LARGEST_PORT,
-                found=self.port,
-            )
+            raise wrong_value("port", f"at most {LARGEST_PORT}", self.port)
 
 
 @takes_fields(PageCall)

@@ -19,7 +19,7 @@ from datasets_cli.core.options import check_choice, check_numbers, takes_fields
 from datasets_cli.core.progress import Note, Progress, ProgressOptions
 from datasets_cli.core.progress_display import displayed
 from datasets_cli.core.quantities import counted
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, wrong_value
 from datasets_cli.install.find import Condition, condition_of
 from datasets_cli.recipe import CatalogueEntry, Recipe
 from datasets_cli.store.cache_root import CacheRoot
@@ -167,12 +167,7 @@ def _filter(text: str) -> tuple[str, Callable[[Value], bool]]:
             found=text,
         )
     if field == "state" and sign != "~" and typed.casefold() not in STATES:
-        raise UsageError(
-            f"Unknown state {typed!r}; expected one of {', '.join(STATES)}.",
-            argument="filter",
-            expected=tuple(STATES),
-            found=typed,
-        )
+        raise wrong_value("filter", [*STATES], typed)
     if number is None:
         return field, lambda value: signs[sign](str(value).casefold(), typed.casefold())
     limit = float(re.sub("[_,]", "", number[1])) * UNITS[number[2].lower()]
@@ -286,13 +281,8 @@ def list_datasets(call: ListCall) -> list[DatasetRecord]:
         NetworkError: with ``refresh``, a publisher does not respond.
     """
     config, family = call.chosen_config(), call.family
-    if family is not None and family not in families():
-        raise UsageError(
-            f"Unknown family {family!r}; expected one of {', '.join(families())}.",
-            argument="family",
-            expected=families(),
-            found=family,
-        )
+    if family is not None:
+        check_choice("family", family, families())
     if call.refresh:
         _refresh_all(config, family, call.progress)
     root = CacheRoot(config.root)

@@ -21,7 +21,7 @@ from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields
 from datasets_cli.core.progress import Progress, ProgressOptions, Rows
 from datasets_cli.core.progress_display import displayed
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import wrong_value
 from datasets_cli.install.find import open_installed
 from datasets_cli.schema.columns import Key, rows_per_block
 from datasets_cli.schema.mapped_bytes import map_array
@@ -94,12 +94,11 @@ def find_overlap(call: OverlapCall) -> list[DatasetOverlap]:
     opened = (open_installed(id, config) for id in select_installed(call.ids, config))
     datasets = {dataset.id: dataset for dataset in opened}
     if len(datasets) < 2:
-        raise UsageError(
-            f"An overlap needs two or more datasets; found: {', '.join(datasets) or 'none'}.",
-            argument="ids",
-            expected="two or more datasets",
-            found=[*datasets],
-            advice="Duplicates within one dataset: rlds audit ID --rule duplicate-trajectory",
+        raise wrong_value(
+            "ids",
+            "two or more datasets",
+            [*datasets],
+            "Duplicates within one dataset: rlds audit ID --rule duplicate-trajectory",
         )
     folder = CacheRoot(config.root).new_staging("overlap")
     try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from datasets_cli.config import RootOptions
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import DRY_RUN, takes_fields
-from datasets_cli.errors import DamagedDataset, LockedError, UsageError, argument
+from datasets_cli.errors import DamagedDataset, LockedError, UsageError, wrong_value
 from datasets_cli.install.find import condition_of, is_installed
 from datasets_cli.sources.disk import broken_link, no_folder, paths_below
 from datasets_cli.sources.new_files import is_abandoned, recover, restored_path, stem_of
@@ -119,13 +119,7 @@ def prune(call: PruneCall) -> list[Leftover]:
     # A copy in the trash whose dataset is missing was being replaced: it is restored.
     days = call.older_than_days
     if not days >= 0:
-        name = argument("older_than_days")
-        raise UsageError(
-            f"{name} is {days:g}; expected a number of days, 0 or more.",
-            argument="older_than_days",
-            expected="a number of days, 0 or more",
-            found=days,
-        )
+        raise wrong_value("older_than_days", "a number of days, 0 or more", days)
     place = CacheRoot(call.chosen_config().root)
     if link := broken_link(place.path / "datasets"):
         raise UsageError(

@@ -13,7 +13,7 @@ from datasets_cli.catalogue.names import InstalledId
 from datasets_cli.core.checked_json import JsonForm, form_of
 from datasets_cli.core.options import check_choice, check_numbers, takes_fields
 from datasets_cli.core.system_errors import check_memory
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import UsageError, argument, wrong_value
 from datasets_cli.install.find import folder_and_id, read_manifest_of
 from datasets_cli.schema.columns import show_key
 from datasets_cli.schema.tree import leaves_in
@@ -88,12 +88,7 @@ class SampleCall(InstalledId):
                 found=self.sampler,
             )
         if self.bench is not None and not 0 < self.bench < math.inf:
-            raise UsageError(
-                f"{argument('bench')} is {self.bench!r}; expected a number of seconds above 0.",
-                argument="bench",
-                expected="a number of seconds above 0",
-                found=self.bench,
-            )
+            raise wrong_value("bench", "a number of seconds above 0", self.bench)
 
 
 @dataclass(frozen=True)

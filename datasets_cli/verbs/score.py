@@ -10,7 +10,7 @@ from datasets_cli.catalogue.names import KNOWN_IDS
 from datasets_cli.config import RootOptions
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import UsageError, argument, wrong_value
 from datasets_cli.verbs.info import DatasetInfo, dataset_info
 
 
@@ -75,12 +75,7 @@ def _number(value: object) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise UsageError(
-            f"{argument('returns')} must be finite numbers, not {value!r}.",
-            argument="returns",
-            expected="finite numbers",
-            found=value,
-        )
+        raise wrong_value("returns", "finite numbers", value)
     return number
 
 

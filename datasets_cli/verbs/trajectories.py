@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from datasets_cli.catalogue.names import InstalledId
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import check_choice, check_numbers, takes_fields
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import wrong_value
 from datasets_cli.install.find import open_installed
 from datasets_cli.store.cache_root import CacheRoot
 
@@ -112,12 +112,7 @@ def _order(id: str, values: np.ndarray, sort: str) -> np.ndarray:
 
     if values.ndim > 1:
         numbers = f"{list(values.shape[1:])} numbers of a trajectory of {id}"
-        raise UsageError(
-            f"{argument('sort')}: {sort} has {numbers}; expected one number.",
-            argument="sort",
-            expected="one number per trajectory",
-            found=list(values.shape[1:]),
-        )
+        raise wrong_value("sort", "one number per trajectory", numbers)
     return sorted_places(values, sort)
 
 

@@ -269,13 +269,13 @@ WORDS = [
     Wrong("list -n 0", 2, "--num is 0; expected 1 or more"),
     Wrong("list --columns nosuch", 2, "expected some of id, family, state, size"),
     Wrong("list --search ' '", 2, "A search needs a word"),
-    Wrong("score hopper-medium-v2 high", 2, "must be finite numbers, not 'high'"),
+    Wrong("score hopper-medium-v2 high", 2, "'high'; expected finite numbers"),
     *(
         Wrong(f"list --mirror {mirror}", 2, "PREFIX=REPLACEMENT")
         for mirror in ("x", "http://a/=ftp://b/")
     ),
     Wrong("download demo/iris --workers x", 2, "expected a whole number"),
-    Wrong("download demo/iris --layout tde", 2, "Expected one of: ted, compact"),
+    Wrong("download demo/iris --layout tde", 2, "expected one of ted, compact"),
     Wrong("download demo/iris --layout compact", 2, "rlds convert --layout compact demo/iris"),
     *(
         Wrong(f"download Pong/5 -o {option}", 2, "is not NAME=VALUE. Example: -o checkpoints=0:5")
@@ -370,7 +370,7 @@ ROOTS = [
 SOURCES = [
     Wrong("download d4rl/pen-human-v0 --source missing", 2, SOURCE),
     Wrong("download d4rl/pen-human-v0 --source file", 4, "another --mirror or --source"),
-    Wrong("download d4rl/pen-human-v0 --source ''", 2, "neither a folder nor a URL"),
+    Wrong("download d4rl/pen-human-v0 --source ''", 2, "expected a folder, or a URL"),
     Wrong("download d4rl/pen-human-v0 --source ftp://x/y", 2, "http:// or https://"),
     Wrong("download d4rl/pen-human-v0 --source sources/door", 2, SOURCE),
     Wrong("download openml/61 --source sources/empty", 2, "as description.json"),

@@ -36,7 +36,7 @@ HOSTILE = {
     "[[preprocess]]\ninput='a'\nfn='m:f'\nname='{id}'\n": "has braces. Expected none, or {name}",
     "[[preprocess]]\ninput='a'\nfn='m:f'\nname='x'\nseed=true\n": "expected a whole number",
     "[[preprocess]]\ninput='a'\nfn='m:f'\nname='x'\nchunksize=-1\n": "expected 0 or more",
-    "[[preprocess]]\ninput='a'\nfn='m:f'\nname='x'\nper='row'\n": '"trajectory" or "transition"',
+    "[[preprocess]]\ninput='a'\nfn='m:f'\nname='x'\nper='row'\n": "chunk, trajectory, transition",
     "[[preprocess]]\ninput='no-*'\nfn='m:f'\nname='x'\n": "To install published ones: rlds",
     "[[preprocess]]\ninput='derived/x'\nfn='m:f'\nname='x'\n": "Change the input or the name",
 }

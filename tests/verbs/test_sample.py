@@ -118,7 +118,7 @@ def test_wrong_calls_say_what_is_expected(door: str, config: Config) -> None:
     with refused(UsageError, argument="slice_len", found=0):
         sample_batch(door, sampler="slice", slice_len=0)
     calls: dict[str, dict[str, int]] = {
-        "not a multiple of slice_len=7": {"slice_len": 7},
+        "expected a multiple of slice_len=7": {"slice_len": 7},
         "No trajectory has 512 rows": {"slice_len": 512, "batch_size": 512},
     }
     draw = partial(sample_batch, door, sampler="slice")

@@ -165,7 +165,7 @@ def test_wrong_calls_of_stats_are_refused(config: Config, door: str) -> None:
         [
             ("no column nosuch. It has action", stats(columns="nosuch")),
             ("no column act. Did you mean action", stats(columns="act")),
-            ("columns must be", stats(columns=3)),
+            ("columns is 3", stats(columns=3)),
         ],
     )
 

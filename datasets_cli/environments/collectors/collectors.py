@@ -31,7 +31,7 @@ from datasets_cli.environments.collectors.source import (
     PolicyWeights,
     make_environment,
 )
-from datasets_cli.errors import OutOfRange, Unsupported, UsageError, WrongState
+from datasets_cli.errors import OutOfRange, Unsupported, UsageError, WrongState, wrong_value
 from datasets_cli.parallel.engine import Engine, Workers
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.trajectories.seams import (
@@ -248,13 +248,7 @@ class DataCollector(ABC):
                 )
         values = [each for each in (policy_or_weights, weights, policy) if each is not None]
         if len(values) > 1:
-            raise UsageError(
-                "update_policy_weights_ requires one module, state_dict or TensorDict, not "
-                f"{len(values)}.",
-                argument="weights",
-                expected=1,
-                found=len(values),
-            )
+            raise wrong_value("weights", "one module, state_dict or TensorDict", len(values))
         with self._lock:
             self._source.update_weights(values[0] if values else None)
 
@@ -390,12 +384,11 @@ class MultiSyncCollector(DataCollector):
         if not isinstance(self._cat_results, int):
             return torch.stack(parts)
         if not -parts[0].ndim <= self._cat_results < parts[0].ndim:
-            raise OutOfRange(
-                f"cat_results={self._cat_results} is out of range: the batch of a process has "
-                f"{parts[0].ndim} dimensions.",
-                argument="cat_results",
-                expected=parts[0].ndim,
-                found=self._cat_results,
+            raise wrong_value(
+                "cat_results",
+                f"a dimension of batches with {parts[0].ndim}",
+                self._cat_results,
+                kind=OutOfRange,
             )
         return torch.cat(parts, self._cat_results)
 

@@ -14,7 +14,7 @@ from datasets_cli.environments.actions import CheckActions, validate_mode
 from datasets_cli.environments.environment import Environment
 from datasets_cli.environments.gym_env import EnvArguments
 from datasets_cli.environments.tensordict_environment import is_environment
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, wrong_value
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.schema.mapping import usable_device
 
@@ -199,12 +199,10 @@ class MultiProcessOptions(CollectorOptions):
                     found=function,
                 )
         if isinstance(kwargs, Sequence) and len(kwargs) != len(functions):
-            raise UsageError(
-                f"create_env_kwargs must be one mapping for all {len(functions)} processes, or one "
-                f"for each, not {len(kwargs)}.",
-                argument="create_env_kwargs",
-                expected=len(functions),
-                found=len(kwargs),
+            raise wrong_value(
+                "create_env_kwargs",
+                f"one mapping for all {len(functions)} processes, or one for each",
+                len(kwargs),
             )
 
     def _repeat(self) -> None:
@@ -215,12 +213,11 @@ class MultiProcessOptions(CollectorOptions):
         if not isinstance(functions, Sequence):
             object.__setattr__(self, "create_env_fn", [functions] * count)
         elif len(functions) != count:
-            raise UsageError(
-                f"num_workers is {count}, but create_env_fn has {len(functions)} functions.",
-                argument="num_workers",
-                expected=len(functions),
-                found=count,
-                advice="Leave out num_workers.",
+            raise wrong_value(
+                "num_workers",
+                f"{len(functions)}, the number of functions of create_env_fn",
+                count,
+                "Leave out num_workers.",
             )
 
 
@@ -272,11 +269,5 @@ def _interaction_type(exploration_type: InteractionType | str | None) -> Interac
     names = {each.name: each for each in InteractionType}
     interaction = names.get(getattr(exploration_type, "name", str(exploration_type)).upper())
     if interaction is None:
-        raise UsageError(
-            f"exploration_type must be one of {', '.join(map(repr, names))}, not "
-            f"{exploration_type!r}.",
-            argument="exploration_type",
-            expected=[*names],
-            found=exploration_type,
-        )
+        raise wrong_value("exploration_type", [*names], exploration_type)
     return interaction

@@ -22,7 +22,7 @@ from datasets_cli.environments.tensordict_environment import (
     end_keys,
     is_environment,
 )
-from datasets_cli.errors import Unsupported, UsageError, WrongState
+from datasets_cli.errors import Unsupported, UsageError, WrongState, wrong_value
 from datasets_cli.replay.trajectories.seams import COLLECTOR_NUMBER, Numbering
 
 CollectorState = dict[str, Any]
@@ -165,13 +165,12 @@ def make_environment(
         environment = GymEnv(environment)
     if isinstance(environment, Environment):
         if torch.device(options.env_device or "cpu").type != "cpu":
-            raise Unsupported(
-                f"env_device={options.env_device!r} is not supported: gymnasium environments run "
-                "on the CPU.",
-                argument="env_device",
-                expected="cpu",
-                found=options.env_device,
-                advice="GymEnv(device=...) moves the observations.",
+            raise wrong_value(
+                "env_device",
+                "cpu",
+                options.env_device,
+                "GymEnv(device=...) moves the observations.",
+                kind=Unsupported,
             )
         return environment
     if not is_environment(environment):
@@ -210,13 +209,7 @@ def load_weights(policy: Any, weights: PolicyWeights) -> None:
 def checked_weights(policy: Any, weights: PolicyWeights) -> Mapping[str, Any]:
     """Return weights by name, or raise an error if the names differ from the policy's."""
     if not isinstance(policy, torch.nn.Module):
-        kind = type(policy).__name__
-        raise UsageError(
-            f"update_policy_weights_ requires a torch module as policy, not {kind}.",
-            argument="policy",
-            expected="a torch module",
-            found=kind,
-        )
+        raise wrong_value("policy", "a torch module to have weights", type(policy))
     by_name = _weights_by_name(weights)
     expected, found = [*policy.state_dict()], [*by_name]
     if {*expected} != {*found}:

@@ -8,7 +8,7 @@ from typing import TypeGuard
 
 import torch
 
-from datasets_cli.errors import OutOfRange
+from datasets_cli.errors import OutOfRange, wrong_value
 from datasets_cli.replay.arguments import Index, NestedKey, Rows
 from datasets_cli.replay.storages.collate import map_rows
 from datasets_cli.replay.storages.protocol import Storage
@@ -39,11 +39,8 @@ def row_numbers(index: Index, storage: Storage) -> RowNumbers:
         raise _not_rows("whole numbers", index) from error
     if rows.dtype == torch.bool:
         if rows.shape != (num_rows,):
-            raise OutOfRange(
-                f"A mask must have the shape [{num_rows}], one entry per row, not {[*rows.shape]}.",
-                argument="index",
-                expected=[num_rows],
-                found=[*rows.shape],
+            raise wrong_value(
+                "index", f"a mask of the shape [{num_rows}]", [*rows.shape], kind=OutOfRange
             )
         return rows.nonzero().flatten()
     if rows.numel() == 0:

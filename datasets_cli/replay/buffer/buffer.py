@@ -22,6 +22,7 @@ from datasets_cli.errors import (
     UsageError,
     argument,
     install_extra,
+    wrong_value,
 )
 from datasets_cli.replay.arguments import Index, NestedKey, Rows, StateDict
 from datasets_cli.replay.batches.formats import BatchFormat, NumpyFormat
@@ -399,12 +400,10 @@ class ReplayBuffer(ReadableBuffer):
         )
         time = self.reader.storage.ndim - 1
         if dim_extend not in (None, time):
-            raise UsageError(
-                f"dim_extend={dim_extend} is not the dimension of time of a storage of ndim="
-                f"{time + 1}, which is the last one, {time}.",
-                argument="dim_extend",
-                expected=time,
-                found=dim_extend,
+            raise wrong_value(
+                "dim_extend",
+                f"{time}, the dimension of time of a storage with ndim={time + 1}",
+                dim_extend,
             )
         make_room(self.reader.sampler, self.reader.storage)
         if isinstance(self.reader.sampler, Slices):

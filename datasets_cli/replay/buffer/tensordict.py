@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.core.options import suggests_keywords
-from datasets_cli.errors import UnknownKey, Unsupported, WrongRows
+from datasets_cli.errors import UnknownKey, Unsupported, WrongRows, wrong_value
 from datasets_cli.replay.arguments import NestedKey, Rows, key_of
 from datasets_cli.replay.batches.reader import CollateFunction, SampleInfo
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
@@ -139,12 +139,11 @@ class TensorDictReplayBuffer(ReplayBuffer):
         if not isinstance(data, TensorDictBase):
             data = self._as_rows(data, self.reader.storage.ndim)
         if not isinstance(data, TensorDictBase | list):
-            raise WrongRows(
-                f"This buffer holds TensorDicts; found rows of type {type(data).__name__}.",
-                argument="data",
-                expected="TensorDict",
-                found=type(data).__name__,
-                advice="Pass a TensorDict, a list of them, or a nested dict of arrays.",
+            raise wrong_value(
+                "data",
+                "a TensorDict, a list of them, or a nested dict of arrays",
+                type(data),
+                kind=WrongRows,
             )
         # A batch, perhaps of this buffer, may be written again.
         data = [*map(without_index, data)] if isinstance(data, list) else without_index(data)

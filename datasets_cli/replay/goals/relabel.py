@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from datasets_cli.errors import UnknownKey, UsageError, WrongRows
+from datasets_cli.errors import UnknownKey, UsageError, WrongRows, wrong_value
 from datasets_cli.replay.arguments import NestedKey, Numbers, as_tensor, key_of
 from datasets_cli.replay.storages.collate import make_batch
 from datasets_cli.replay.storages.protocol import Storage
@@ -73,12 +73,7 @@ class GoalRule:
         """
         is_number = isinstance(threshold, int | float)
         if not is_number or not 0 <= threshold < math.inf:
-            raise UsageError(
-                f"threshold must be a finite distance, not negative; found {threshold!r}.",
-                argument="threshold",
-                expected="a finite distance, not negative",
-                found=threshold,
-            )
+            raise wrong_value("threshold", "a finite distance, not negative", threshold)
         near = Near(threshold)
         return cls(_Either(near, reached, missed), near if terminates else None, near)
 

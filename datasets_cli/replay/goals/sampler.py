@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from datasets_cli.errors import EmptyBuffer, Unsupported, UsageError, WrongRows
+from datasets_cli.errors import EmptyBuffer, Unsupported, UsageError, WrongRows, wrong_value
 from datasets_cli.replay.arguments import NestedKey, StateDict, key_of
 from datasets_cli.replay.batches.row_numbers import unravel_rows
 from datasets_cli.replay.buffer.parts import as_sampler
@@ -263,12 +263,7 @@ class HERSampler(Sampler):
     ) -> None:
         self._rule = GoalRule(rule) if callable(rule) else rule
         if not isinstance(self._rule, GoalRule):
-            raise UsageError(
-                f"rule must be a GoalRule or a function, not {rule!r}.",
-                argument="rule",
-                expected="a GoalRule or a function",
-                found=rule,
-            )
+            raise wrong_value("rule", "a GoalRule or a function", rule)
         self.sampler = as_sampler(RandomSampler() if sampler is None else sampler)
         if self.sampler.has_priorities:
             raise Unsupported(
@@ -436,13 +431,7 @@ def _strategy(name: HindsightStrategy | str) -> HindsightStrategy:
     try:
         return HindsightStrategy(name)
     except ValueError:
-        expected = ", ".join(HindsightStrategy)
-        raise UsageError(
-            f"strategy must be one of {expected}, not {name!r}.",
-            argument="strategy",
-            expected=expected,
-            found=name,
-        ) from None
+        raise wrong_value("strategy", [*map(str, HindsightStrategy)], name) from None
 
 
 def _fraction(name: str, value: float) -> float:

@@ -16,6 +16,7 @@ from datasets_cli.errors import (
     WrongRows,
     WrongSize,
     by_reader,
+    wrong_value,
 )
 from datasets_cli.replay.arguments import NestedKey, Numbers, Rows, key_of, keys_of
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
@@ -122,20 +123,10 @@ class Member:
 
     def __post_init__(self) -> None:
         if isinstance(self.drop, str) or not isinstance(self.drop, Iterable):
-            raise UsageError(
-                f"drop must be a list of keys, such as ['info'], not {self.drop!r}.",
-                argument="drop",
-                expected="a list of keys",
-                found=self.drop,
-            )
+            raise wrong_value("drop", "a list of keys, such as ['info']", self.drop)
         for name in ("rename", "scale", "cast", "fill", "pad"):
             if not isinstance(value := getattr(self, name), Mapping):
-                raise UsageError(
-                    f"{name} must be a dict by key, {{'action': ...}}, not {value!r}.",
-                    argument=name,
-                    expected="a dict by key",
-                    found=value,
-                )
+                raise wrong_value(name, "a dict by key, {'action': ...}", value)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,14 @@ from typing import Any, Literal, NoReturn
 import torch
 from tensordict import LazyStackedTensorDict
 
-from datasets_cli.errors import EmptyBuffer, ImmutableError, OutOfRange, UsageError, WrongSize
+from datasets_cli.errors import (
+    EmptyBuffer,
+    ImmutableError,
+    OutOfRange,
+    UsageError,
+    WrongSize,
+    wrong_value,
+)
 from datasets_cli.replay.arguments import (
     Rows,
     StateDict,
@@ -115,11 +122,8 @@ class SamplerEnsemble:
             len(samplers) if num_buffer_sampled is None else num_buffer_sampled
         )
         if self.num_buffer_sampled < 1:
-            raise WrongSize(
-                f"num_buffer_sampled must be 1 or more, not {self.num_buffer_sampled}.",
-                argument="num_buffer_sampled",
-                expected="1 or more",
-                found=self.num_buffer_sampled,
+            raise wrong_value(
+                "num_buffer_sampled", "1 or more", self.num_buffer_sampled, kind=WrongSize
             )
         self.p = p
 
@@ -139,12 +143,7 @@ class SamplerEnsemble:
         self._p: torch.Tensor | Literal["size"] | None
         if weights is None or isinstance(weights, str):
             if weights not in (None, "size"):
-                raise UsageError(
-                    f"p must be numbers, 'size' or None, not {weights!r}.",
-                    argument="p",
-                    expected="numbers, 'size' or None",
-                    found=weights,
-                )
+                raise wrong_value("p", "numbers, 'size' or None", weights)
             self._p = weights
             return
         numbers = [*map(float, weights)]
@@ -166,12 +165,7 @@ class SamplerEnsemble:
         """
         count = self.num_buffer_sampled
         if batch_size % count:
-            raise WrongSize(
-                f"A batch of {batch_size} rows cannot be split evenly among {count} buffers.",
-                argument="batch_size",
-                expected=f"a multiple of {count}",
-                found=batch_size,
-            )
+            raise wrong_value("batch_size", f"a multiple of {count}", batch_size, kind=WrongSize)
         members = (
             range(len(self))
             if self.sample_from_all
@@ -324,12 +318,11 @@ class ReplayBufferEnsemble(MixedBuffers):
     ) -> None:
         has_parts = any(part is not None for part in (storages, samplers, writers, collate_fns))
         if wrong := [type(part).__name__ for part in buffers if not isinstance(part, ReplayBuffer)]:
-            raise UsageError(
-                f"The members of an ensemble must be buffers, not {', '.join(wrong)}.",
-                argument="buffers",
-                expected="buffers",
-                found=wrong,
-                advice="Pass them one by one: ReplayBufferEnsemble(first, second).",
+            raise wrong_value(
+                "buffers",
+                "buffers",
+                wrong,
+                "Pass them one by one: ReplayBufferEnsemble(first, second).",
             )
         if buffers and not has_parts:
             samplers = SamplerEnsemble(

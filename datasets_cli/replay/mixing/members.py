@@ -16,7 +16,7 @@ from tensordict import NonTensorStack, TensorDict
 
 from datasets_cli.core.quantities import few_lines
 from datasets_cli.core.system_errors import check_memory
-from datasets_cli.errors import Unsupported, UsageError, WrongRows, by_reader
+from datasets_cli.errors import Unsupported, UsageError, WrongRows, by_reader, wrong_value
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.batches.reader import BatchReader
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
@@ -398,12 +398,10 @@ def _rows_of(source: ReplayBuffer | Storage) -> Storage:
         storage = source.reader.storage
         return MemberRows(source.reader) if storage.is_writable else storage
     if not hasattr(source, "gather") or not hasattr(source, "has"):
-        raise UsageError(
-            f"A member of a mixture cannot be a {type(source).__name__}; expected a replay buffer, "
-            "such as ExperienceReplay(id), a storage, or a Member.",
-            argument="members",
-            expected="a replay buffer, a storage, or a Member",
-            found=type(source).__name__,
+        raise wrong_value(
+            "members",
+            "a replay buffer such as ExperienceReplay(id), a storage, or a Member",
+            type(source),
         )
     if source.is_writable:
         raise Unsupported(

@@ -18,10 +18,10 @@ from datasets_cli.core.quantities import few_lines
 from datasets_cli.errors import (
     UnknownKey,
     Unsupported,
-    UsageError,
     WrongRows,
     WrongSize,
     WrongState,
+    wrong_value,
 )
 from datasets_cli.replay.arguments import (
     NestedKey,
@@ -246,14 +246,7 @@ def update_row_priorities(
         index.get(name, None) if has_keys else None for name in ("buffer_ids", "index")
     )
     if members is None or rows is None:
-        raise UsageError(
-            f"index must have buffer_ids and index, as batch['index'] has; found "
-            f"{type(index).__name__}.",
-            argument="index",
-            expected="buffer_ids and index",
-            found=type(index).__name__,
-            advice="Pass batch['index'].",
-        )
+        raise wrong_value("index", "buffer_ids and index", type(index), "Pass batch['index'].")
     values = as_tensor(priority)
     for buffer, mask, numbers in _rows_by_buffer(buffers, as_tensor(members), as_tensor(rows)):
         buffer.update_priority(numbers, values[mask] if values.ndim else values)

@@ -12,7 +12,7 @@ import torch
 from datasets_cli.core.options import check_types, part_of, suggests_keywords, takes_fields
 from datasets_cli.core.progress import Note
 from datasets_cli.core.quantities import dropped_steps
-from datasets_cli.errors import NotWritable, Unsupported, UsageError, WrongSize
+from datasets_cli.errors import NotWritable, Unsupported, UsageError, WrongSize, wrong_value
 from datasets_cli.exchange.dataset_writer import OwnOptions, making, own_id, save_steps
 from datasets_cli.exchange.steps import StepColumns
 from datasets_cli.preprocessing.result import arrays_of
@@ -243,12 +243,8 @@ class MixtureOptions(TensorDictBatchOptions, SliceOptions):
         elif isinstance(self.members, ReplayBuffer | Member) or not isinstance(
             self.members, Iterable
         ):
-            raise UsageError(
-                "members must be {buffer: weight, another: weight} or a list, not a "
-                f"{type(self.members).__name__}.",
-                argument="members",
-                expected="{buffer: weight} or a list",
-                found=type(self.members).__name__,
+            raise wrong_value(
+                "members", "{buffer: weight, another: weight} or a list", type(self.members)
             )
 
     def _check_drawing(self) -> None:
@@ -497,12 +493,7 @@ def _choose_sampler(rows: MixtureStorage, options: MixtureOptions) -> Sampler:
 
 def _check_epoch(rows: MixtureStorage, weights: MixtureWeights, end: EpochEnd) -> None:
     if end not in get_args(EpochEnd):
-        raise UsageError(
-            f"epoch must be 'all', 'first', 'last' or None, not {end!r}.",
-            argument="epoch",
-            expected=[*get_args(EpochEnd), None],
-            found=end,
-        )
+        raise wrong_value("epoch", [*get_args(EpochEnd), None], end)
     if end == "all" and weights.value != "rows":
         raise UsageError(
             f"epoch='all' draws every row once; it cannot be combined with {weights.state()}.",

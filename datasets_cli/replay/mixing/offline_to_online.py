@@ -16,6 +16,7 @@ from datasets_cli.errors import (
     UsageError,
     WrongRows,
     WrongSize,
+    wrong_value,
 )
 from datasets_cli.replay.arguments import (
     NestedKeys,
@@ -211,12 +212,10 @@ def _check_pair(offline: ReplayBuffer, online: ReplayBuffer, min_online: int) ->
     """Check that two buffers can be an offline and an online one."""
     for name, buffer in zip(PAIR_NAMES, (offline, online), strict=True):
         if not isinstance(buffer, ReplayBuffer):
-            raise UsageError(
-                f"{name} must be a replay buffer, such as ExperienceReplay(...) or "
-                f"TensorDictReplayBuffer(...), not {type(buffer).__name__}.",
-                argument=name,
-                expected="a replay buffer",
-                found=type(buffer).__name__,
+            raise wrong_value(
+                name,
+                "a replay buffer, such as ExperienceReplay(...) or TensorDictReplayBuffer(...)",
+                type(buffer),
             )
     storage = online.reader.storage
     if not is_writable(storage):
@@ -258,12 +257,12 @@ def unit_of(buffers: Sequence[ReplayBuffer], batch_size: int) -> int:
         )
     if batch_size % lengths[0]:
         nearest = max(1, batch_size // lengths[0]) * lengths[0]
-        raise WrongSize(
-            f"A batch of {batch_size} rows is not a whole number of slices of {lengths[0]}.",
-            argument="batch_size",
-            expected=f"a multiple of {lengths[0]}",
-            found=batch_size,
-            advice=f"Ask for {nearest}.",
+        raise wrong_value(
+            "batch_size",
+            f"a multiple of {lengths[0]}, the rows of a slice",
+            batch_size,
+            f"Ask for {nearest}.",
+            kind=WrongSize,
         )
     return lengths[0]
 

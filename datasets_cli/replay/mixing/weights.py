@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 
 from datasets_cli.core.quantities import counted
-from datasets_cli.errors import EmptyBuffer, UsageError, WrongSize, WrongState
+from datasets_cli.errors import EmptyBuffer, WrongSize, WrongState, wrong_value
 from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.mixing.members import MixtureStorage
 from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
@@ -31,12 +31,7 @@ def weight_numbers(
     try:
         numbers = tuple(float(number) for number in weights)
     except (TypeError, ValueError, OverflowError) as error:
-        raise UsageError(
-            f"{name} must be a number for each member, not {weights!r}.",
-            argument=name,
-            expected="a number for each member",
-            found=weights,
-        ) from error
+        raise wrong_value(name, "a number for each member", weights) from error
     if len(numbers) != len(members):
         raise WrongSize(
             f"{name}: found {counted(len(numbers), 'weight')} for "
@@ -46,13 +41,7 @@ def weight_numbers(
             found=len(numbers),
         )
     if not all(number >= 0 for number in numbers) or not 0 < sum(numbers) < math.inf:
-        raise UsageError(
-            f"{name} must be non-negative, with at least one above 0 and a finite sum, not "
-            f"{numbers}.",
-            argument=name,
-            expected="non-negative numbers",
-            found=numbers,
-        )
+        raise wrong_value(name, "non-negative numbers with a finite sum above 0", numbers)
     return numbers
 
 
@@ -67,12 +56,8 @@ class MixtureWeights:
         elif weights in ("rows", "trajectories"):
             self.value = weights
         else:
-            raise UsageError(
-                "weights must be 'rows', 'trajectories' or a number for each member, not "
-                f"{weights!r}.",
-                argument="weights",
-                expected="'rows', 'trajectories' or numbers",
-                found=weights,
+            raise wrong_value(
+                "weights", "'rows', 'trajectories' or a number for each member", weights
             )
         self._known: tuple[MixtureStorage, int, Shares] | None = None
 
@@ -160,12 +145,10 @@ class OfflineShare:
     def __init__(self, fraction: float, anneal: Anneal | None, min_online: int) -> None:
         self.start = checked_fraction("fraction", fraction)
         if anneal is not None and not callable(anneal):
-            raise UsageError(
-                "anneal must be a function of the first fraction and the rows written, such as "
-                f"LinearAnneal(to=0.1, over=100_000), not {anneal!r}.",
-                argument="anneal",
-                expected="a function",
-                found=anneal,
+            raise wrong_value(
+                "anneal",
+                "a function such as LinearAnneal(to=0.1, over=100_000)",
+                anneal,
             )
         self.anneal = anneal
         self.min_online = whole_number("min_online", min_online, 1)
@@ -224,12 +207,7 @@ def checked_fraction(name: str, value: float) -> float:
     except (TypeError, ValueError, RuntimeError):  # the last of tensors
         is_fraction = False
     if not is_fraction:
-        raise UsageError(
-            f"{name} must be a number from 0 to 1, not {value!r}.",
-            argument=name,
-            expected="a number from 0 to 1",
-            found=value,
-        )
+        raise wrong_value(name, "a number from 0 to 1", value)
     return float(value)
 
 

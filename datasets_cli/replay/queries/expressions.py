@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, NoReturn
 import numpy as np
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, wrong_value
 from datasets_cli.replay.arguments import NestedKey, key_of, nested_key
 from datasets_cli.replay.queries.conditions import (
     Length,
@@ -236,12 +236,7 @@ class TrajectoryFields:
     def __getitem__(self, key: NestedKey) -> TrajectoryField:
         names = key_of(key) if isinstance(key, str | tuple) else ()
         if not names or not all(isinstance(name, str) for name in names):
-            raise UsageError(
-                f"traj[...] takes the name of an entry or a tuple of names, not {key!r}.",
-                argument="key",
-                expected="a name or a tuple of names",
-                found=key,
-            )
+            raise wrong_value("key", "a name or a tuple of names", key)
         return TrajectoryField(names)
 
     def __repr__(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import reprlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from datasets_cli.errors import UnknownKey, UsageError, WrongRows
+from datasets_cli.errors import UnknownKey, WrongRows, wrong_value
 from datasets_cli.replay.arguments import NestedKey, Rows, key_of
 from datasets_cli.replay.queries.conditions import (
     FunctionTerm,
@@ -94,13 +93,12 @@ def iter_trajectories(
         UnknownKey: no column separates the trajectories.
     """
     if not isinstance(data, TensorDictBase) or len(data.batch_size) != 1:
-        kind = list(data.batch_size) if isinstance(data, TensorDictBase) else type(data).__name__
-        raise UsageError(
-            f"data must be a TensorDict of rows [N], not {kind}.",
-            argument="data",
-            expected="[N]",
-            found=kind,
-            advice="Apply reshape(-1) to rollouts [B, T], whose last steps must end trajectories.",
+        kind = list(data.batch_size) if isinstance(data, TensorDictBase) else type(data)
+        raise wrong_value(
+            "data",
+            "a TensorDict of rows [N]",
+            kind,
+            "Apply reshape(-1) to rollouts [B, T], whose last steps must end trajectories.",
         )
     if not len(data):
         return iter(())
@@ -138,13 +136,10 @@ def _tree(predicate: Predicate | None) -> Term | None:
     if predicate is None or isinstance(predicate, TrajectoryPredicate):
         return predicate if predicate is None else predicate.tree
     if not callable(predicate):
-        raise UsageError(
-            "predicate must be a condition or a function of a trajectory, not "
-            f"{reprlib.repr(predicate)}.",
-            argument="predicate",
-            expected="a condition or a function of a trajectory",
-            found=predicate,
-            advice="Write a condition such as traj.length >= 50.",
+        raise wrong_value(
+            "predicate",
+            "a condition such as traj.length >= 50, or a function of a trajectory",
+            predicate,
         )
     return FunctionTerm(predicate)
 

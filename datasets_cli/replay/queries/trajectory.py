@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from datasets_cli.errors import UnknownKey, UsageError, WrongRows
+from datasets_cli.errors import UnknownKey, WrongRows, wrong_value
 from datasets_cli.replay.arguments import NestedKey, key_of
 from datasets_cli.replay.trajectories.bounds import RowEntries
 from datasets_cli.replay.trajectories.trajectory_table import (
@@ -56,13 +56,7 @@ class Trajectory:
 
     def __init__(self, data: TensorDictBase) -> None:
         if not isinstance(data, TensorDictBase):
-            found = type(data).__name__
-            raise UsageError(
-                f"data must be a TensorDict of rows, not {found}.",
-                argument="data",
-                expected="a TensorDict of rows",
-                found=found,
-            )
+            raise wrong_value("data", "a TensorDict of rows", type(data))
         self.data = data
 
     @property
@@ -222,13 +216,11 @@ class Rollout:
 def leaves_of(trajectory: Trajectory) -> RowLeaves:
     """Return the leaves of one trajectory."""
     if not isinstance(trajectory, Trajectory):
-        found = type(trajectory).__name__
-        raise UsageError(
-            f"A condition is called with a Trajectory, not with a {found}.",
-            argument="trajectory",
-            expected="a Trajectory",
-            found=found,
-            advice="Call it with each of iter_trajectories(rows).",
+        raise wrong_value(
+            "trajectory",
+            "a Trajectory",
+            type(trajectory),
+            "Call the condition with each of iter_trajectories(rows).",
         )
     rows, lengths = torch.arange(trajectory.length), np.array([trajectory.length])
     return RowLeaves(Rollout(trajectory.data), rows, lengths, trajectory)

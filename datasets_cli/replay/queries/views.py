@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from datasets_cli.core.quantities import counted
-from datasets_cli.errors import OutOfRange, UsageError, WrongRows, WrongSize
+from datasets_cli.errors import OutOfRange, UsageError, WrongRows, WrongSize, wrong_value
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.queries.conditions import TextCondition, TrajectoryPredicate
 from datasets_cli.replay.queries.expressions import Expression
@@ -230,13 +230,11 @@ def selected(where: Where, dataset: Dataset, rows: Selection, table: Trajectorie
     elif isinstance(where, Expression):
         raise where.not_a_condition
     elif not callable(where):
-        raise UsageError(
-            "where must be a text such as 'return > 300', a condition such as traj.length >= 50, "
-            f"or a function of the table, not {reprlib.repr(where)}.",
-            argument="where",
-            expected="a text, a condition or a function",
-            found=where,
-            advice="Pass numbers and masks to episodes_at().",
+        raise wrong_value(
+            "where",
+            "a text such as 'return > 300', a condition, or a function of the table",
+            where,
+            "Pass numbers and masks to episodes_at().",
         )
     elif (chosen := where(table)) is None:  # elsewhere None means all trajectories
         raise UsageError(
@@ -264,22 +262,11 @@ def trajectory_numbers(numbers: NumbersOrMask | None, num_trajectories: int) -> 
     if array.ndim != 1 or array.dtype.kind not in "iu":
         expected = f"whole numbers, or a mask of {counted(num_trajectories, 'bool')}"
         found = f"{array.dtype} {list(array.shape)}"
-        raise UsageError(
-            f"Trajectories are selected by {expected}, not by {found}: {reprlib.repr(numbers)}.",
-            argument="numbers",
-            expected=expected,
-            found=found,
-        )
+        raise wrong_value("numbers", expected, found)
     outside = array[(array < -num_trajectories) | (array >= num_trajectories)]
     if len(outside):
         expected = f"{-num_trajectories} to {num_trajectories - 1}"
-        raise OutOfRange(
-            f"Trajectory {outside[0]} is out of range: {counted(num_trajectories, 'trajectory')}, "
-            f"numbered from 0, or from -1 backwards.",
-            argument="numbers",
-            expected=expected,
-            found=int(outside[0]),
-        )
+        raise wrong_value("numbers", expected, int(outside[0]), kind=OutOfRange)
     array = array.astype(np.int64)
     return np.where(array < 0, array + num_trajectories, array)
 
@@ -293,12 +280,11 @@ def _array(numbers: NumbersOrMask) -> np.ndarray:
             return numbers if isinstance(numbers, np.ndarray) else np.array([*numbers])
     except ValueError:
         pass
-    raise UsageError(
-        f"Trajectories are selected by whole numbers or a mask, not by {reprlib.repr(numbers)}.",
-        argument="numbers",
-        expected="whole numbers or a mask",
-        found=numbers,
-        advice="Call episode(number) for a single trajectory.",
+    raise wrong_value(
+        "numbers",
+        "whole numbers or a mask",
+        numbers,
+        "Call episode(number) for a single trajectory.",
     )
 
 
@@ -310,12 +296,11 @@ def split_places(fractions: tuple[float, ...], num_places: int, seed: int) -> li
     )
     if not fractions or not is_number or sum(fractions) > 1 + 1e-9:
         found = ", ".join(map(reprlib.repr, fractions)) or "none"
-        raise UsageError(
-            f"split() takes fractions of at least 0 with a sum of at most 1; found {found}.",
-            argument="fractions",
-            expected="fractions of at least 0 with a sum of at most 1",
-            found=found,
-            advice="Call split(0.9) or split(0.8, 0.1).",
+        raise wrong_value(
+            "fractions",
+            "fractions of at least 0 with a sum of at most 1",
+            found,
+            "Call split(0.9) or split(0.8, 0.1).",
         )
     order = permutation(num_places, whole_number("seed", seed, 0)).at(np.arange(num_places))
     # Round the sums, not the parts: the ten parts of 0.1 differ by at most one trajectory.
@@ -348,20 +333,14 @@ def first_places(count: int | float, by: str | None, table: Trajectories) -> np.
 def _count(count: int | float, num_places: int) -> int:
     if not isinstance(count, float):
         if (num_taken := whole_number("count", count, 0)) > num_places:
-            raise WrongSize(
-                f"take({count}) is more than {counted(num_places, 'trajectory')}.",
-                argument="count",
-                expected=f"{num_places} at most",
-                found=count,
-            )
+            raise wrong_value("count", f"{num_places} at most", count, kind=WrongSize)
         return num_taken
     if not 0 <= count <= 1:
-        raise UsageError(
-            f"take() takes a number of trajectories or a fraction from 0.0 to 1.0; found {count}.",
-            argument="count",
-            expected="a fraction from 0.0 to 1.0",
-            found=count,
-            advice="Call take(10) or take(0.1).",
+        raise wrong_value(
+            "count",
+            "a fraction from 0.0 to 1.0",
+            count,
+            "Call take(10) or take(0.1).",
         )
     num_taken = round(count * num_places)
     if count and num_places and not num_taken:

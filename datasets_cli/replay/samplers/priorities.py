@@ -12,7 +12,7 @@ from typing import Generic
 import numpy as np
 import torch
 
-from datasets_cli.errors import EmptyBuffer, OutOfRange, UsageError
+from datasets_cli.errors import EmptyBuffer, OutOfRange, wrong_value
 from datasets_cli.replay.samplers.sum_tree import (
     Array,
     Drawn,
@@ -82,12 +82,8 @@ class Priorities(Generic[Array]):
             written = row >= 0
             return self._set(row[written], value[written] if value.ndim else value)
         if not math.isfinite(highest):
-            raise UsageError(
-                f"Priorities must be finite; found {highest}.",
-                argument="priority",
-                expected="finite numbers",
-                found=highest,
-                advice="Check that the loss is finite.",
+            raise wrong_value(
+                "priority", "finite numbers", highest, "Check that the loss is finite."
             )
         if last >= self.capacity:
             raise OutOfRange(

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from datasets_cli.errors import UsageError, WrongRows, WrongState
+from datasets_cli.core.options import check_choice
+from datasets_cli.errors import WrongRows, WrongState, wrong_value
 from datasets_cli.replay.arguments import REDUCTIONS, Numbers, StateDict, whole_number
 from datasets_cli.replay.samplers.priorities import Priorities, priorities_on
 from datasets_cli.replay.samplers.protocol import Draw, Info, PrioritySampler
@@ -64,20 +65,8 @@ class PriorityDraw(Draw):
     def __init__(self, options: PriorityOptions) -> None:
         self.max_capacity = whole_number("max_capacity", options.max_capacity, 1)
         if not options.dtype.is_floating_point:
-            raise UsageError(
-                f"dtype must be a floating dtype, such as torch.float32, not {options.dtype}.",
-                argument="dtype",
-                expected="a floating dtype",
-                found=options.dtype,
-            )
-        if options.reduction not in REDUCTIONS:
-            expected = ", ".join(REDUCTIONS)
-            raise UsageError(
-                f"reduction must be one of {expected}, not {options.reduction!r}.",
-                argument="reduction",
-                expected=expected,
-                found=options.reduction,
-            )
+            raise wrong_value("dtype", "a floating dtype, such as torch.float32", options.dtype)
+        check_choice("reduction", options.reduction, REDUCTIONS)
         self.dtype = options.dtype
         self.reduction = options.reduction
         self.max_priority_within_buffer = options.max_priority_within_buffer
@@ -213,12 +202,7 @@ class PriorityDraw(Draw):
 def not_negative(name: str, value: float) -> float:
     """Return an argument as a float, or raise ``UsageError`` if it is negative or not finite."""
     if isinstance(value, str) or not 0 <= value < math.inf:
-        raise UsageError(
-            f"{name} must be finite and not negative; found {value!r}.",
-            argument=name,
-            expected="finite and not negative",
-            found=value,
-        )
+        raise wrong_value(name, "a finite number, not negative", value)
     return float(value)
 
 
@@ -328,22 +312,11 @@ class PrioritizedSampler(SingleRows, PrioritySampler):
         if rows.dtype != torch.int64:
             is_whole = not (rows.is_floating_point() or rows.is_complex())
             if rows.numel() and (rows.dtype == torch.bool or not is_whole):
-                raise WrongRows(
-                    f"Row numbers must be int64, not {rows.dtype}.",
-                    argument="index",
-                    expected=torch.int64,
-                    found=rows.dtype,
-                )
+                raise wrong_value("index", torch.int64, rows.dtype, kind=WrongRows)
             rows = rows.long()
         values = torch.as_tensor(priority)
         if values.is_complex():
-            raise UsageError(
-                f"Priorities must be real numbers, not {values.dtype}.",
-                argument="priority",
-                expected="real numbers",
-                found=values.dtype,
-                advice="Pass their .abs().",
-            )
+            raise wrong_value("priority", "real numbers", values.dtype, "Pass their .abs().")
         if values.dtype not in (torch.float32, torch.float64):
             values = values.double()  # the absolute value of a whole number can overflow
         self.draw.set(rows, self._one_a_row(values, len(rows)))
@@ -367,11 +340,10 @@ class PrioritizedSampler(SingleRows, PrioritySampler):
         if priority.numel() == num_rows:
             return priority.reshape(-1)
         if num_rows == 0 or priority.ndim == 0 or len(priority) != num_rows:
-            raise WrongRows(
-                f"Priorities of shape {list(priority.shape)} do not fit {num_rows} rows.",
-                argument="priority",
-                expected=f"[{num_rows}, ...]",
-                found=list(priority.shape),
-                advice="Pass one number, one per row, or several per row with the row first.",
+            raise wrong_value(
+                "priority",
+                f"one number, one per row, or several per row: [{num_rows}, ...]",
+                list(priority.shape),
+                kind=WrongRows,
             )
         return REDUCTIONS[self.draw.reduction](priority.abs().reshape(num_rows, -1))

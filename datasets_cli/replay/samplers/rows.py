@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from datasets_cli.core.options import takes_fields
-from datasets_cli.errors import OutOfRange, WrongState
+from datasets_cli.errors import OutOfRange, WrongState, wrong_value
 from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.samplers.epochs import Epochs
 from datasets_cli.replay.samplers.orders import Order, permutation, random_words, storage_order
@@ -163,12 +163,7 @@ class SharedEpochs(Epochs):
         self.num_replicas = whole_number("num_replicas", replicas, 1)
         self.rank = whole_number("rank", rank if shared.rank is None else shared.rank)
         if not 0 <= self.rank < self.num_replicas:
-            raise OutOfRange(
-                f"rank={self.rank} is out of range for num_replicas={self.num_replicas}.",
-                argument="rank",
-                expected=f"0 to {self.num_replicas - 1}",
-                found=self.rank,
-            )
+            raise wrong_value("rank", f"0 to {self.num_replicas - 1}", self.rank, kind=OutOfRange)
         self.drop_last = shared.drop_last
         self._fills_up = fills_up
 

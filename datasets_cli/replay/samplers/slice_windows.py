@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from datasets_cli.errors import UsageError, WrongSize, by_reader
+from datasets_cli.errors import UsageError, WrongSize, by_reader, wrong_value
 from datasets_cli.replay.trajectories.bounds import TrajectoryIndex, begins_of, steps_of
 from datasets_cli.schema.mapping import sent
 from datasets_cli.schema.shapes import (
@@ -185,12 +185,8 @@ def _overhang(span: tuple[Overhang, Overhang], slice_len: int) -> tuple[int, int
     """Return how many rows of a slice may lie before and after its trajectory."""
     left, right = (slice_len - 1 if side is True else int(side) for side in span)
     if not (0 <= left < slice_len and 0 <= right < slice_len):
-        raise WrongSize(
-            f"span={span} is out of range for slices of {slice_len} rows: each side is a number "
-            f"from 0 to {slice_len - 1}.",
-            argument="span",
-            expected=f"0 to {slice_len - 1}",
-            found=span,
+        raise wrong_value(
+            "span", f"0 to {slice_len - 1}, one less than slice_len", span, kind=WrongSize
         )
     return left, right
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from datasets_cli.core.options import part_of
-from datasets_cli.errors import EmptyBuffer, UsageError, WrongRows, WrongSize
+from datasets_cli.errors import EmptyBuffer, UsageError, WrongRows, WrongSize, wrong_value
 from datasets_cli.replay.arguments import NestedKey, StateDict, optional_key, whole_number
 from datasets_cli.replay.samplers.protocol import Draw, Info
 from datasets_cli.replay.samplers.rows import DrawSampler, SingleRows
@@ -80,12 +80,7 @@ class Slices(DrawSampler):
         self.pad_output = pad_output
         sides = tuple(span) if isinstance(span, tuple | list) else (span, span)
         if len(sides) != 2 or not all(isinstance(side, int) for side in sides):
-            raise UsageError(
-                f"span must be a number, or one for each side, not {span!r}.",
-                argument="span",
-                expected="a number, or one for each side",
-                found=span,
-            )
+            raise wrong_value("span", "a number, or one for each side", span)
         self.span: tuple[Overhang, Overhang] = (sides[0], sides[1])
         self.truncated_key = optional_key(truncated_key)
         self.init_key = optional_key(init_key)
@@ -136,12 +131,12 @@ class Slices(DrawSampler):
         assert divisor is not None
         if batch_size % divisor or batch_size < divisor:
             name = "num_slices" if self.num_slices else "slice_len"
-            raise WrongSize(
-                f"batch_size={batch_size} is not a multiple of {name}={divisor}.",
-                argument="batch_size",
-                expected=f"a multiple of {divisor}",
-                found=batch_size,
-                advice=f"Pass, for example, {max(1, batch_size // divisor) * divisor}.",
+            raise wrong_value(
+                "batch_size",
+                f"a multiple of {name}={divisor}",
+                batch_size,
+                f"Pass, for example, {max(1, batch_size // divisor) * divisor}.",
+                kind=WrongSize,
             )
         if self.num_slices:
             return self.num_slices, batch_size // self.num_slices

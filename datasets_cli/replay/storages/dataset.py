@@ -11,9 +11,9 @@ from typing import Literal
 import torch
 from tensordict import NonTensorStack, TensorDict
 
-from datasets_cli.core.options import takes_fields
+from datasets_cli.core.options import check_choice, takes_fields
 from datasets_cli.core.quantities import counted, few_lines, html_table
-from datasets_cli.errors import Unsupported, UsageError, WrongRows
+from datasets_cli.errors import Unsupported, WrongRows, wrong_value
 from datasets_cli.replay.arguments import NestedKey, StateDict, key_of, keys_of, whole_number
 from datasets_cli.replay.storages.collate import put_texts, stack_texts
 from datasets_cli.replay.storages.options import PreviousRewardOptions, StorageOptions
@@ -314,20 +314,14 @@ class FrameStack(Storage):
         padding: Padding = "zeros",
     ) -> None:
         self.length = whole_number("length", length, 1)
-        if padding not in ("zeros", "repeat"):
-            raise UsageError(
-                f"padding must be 'zeros' or 'repeat', not {padding!r}.",
-                argument="padding",
-                expected=("zeros", "repeat"),
-                found=padding,
-            )
+        check_choice("padding", padding, ("zeros", "repeat"))
         if not isinstance(storage, DatasetStorage):
-            raise Unsupported(
-                f"FrameStack needs the storage of a dataset, not a {type(storage).__name__}.",
-                argument="storage",
-                expected="DatasetStorage",
-                found=type(storage).__name__,
-                advice="Open a dataset with open_storage(folder), or use the transform CatFrames.",
+            raise wrong_value(
+                "storage",
+                "a DatasetStorage",
+                type(storage),
+                "Open a dataset with open_storage(folder), or use the transform CatFrames.",
+                kind=Unsupported,
             )
         dataset = storage.dataset
         self._key = key_in(dataset.keys, key_of(key))

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Sequence
 import torch
 from tensordict import is_non_tensor, is_tensor_collection
 
-from datasets_cli.errors import EmptyBuffer, UnknownKey, UsageError, WrongRows, WrongSize
+from datasets_cli.errors import (
+    EmptyBuffer,
+    UnknownKey,
+    UsageError,
+    WrongRows,
+    WrongSize,
+    wrong_value,
+)
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.storages.collate import lazy_stack, map_rows, stack_rows
 from datasets_cli.replay.storages.columns import inner_shape
@@ -65,12 +72,7 @@ class ListStorage(WritableStorage):
         if is_tensor_collection(data) or isinstance(data, torch.Tensor):
             return [list(data.unbind(0))]
         if not isinstance(data, Sequence) or isinstance(data, str):
-            raise WrongRows(
-                f"A list storage expects a list of rows, not {type(data).__name__}.",
-                argument="data",
-                expected="list",
-                found=type(data).__name__,
-            )
+            raise wrong_value("data", "list", type(data), kind=WrongRows)
         return [list(data)]
 
     def __getstate__(self) -> StateDict:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
-from datasets_cli.errors import UsageError
+from datasets_cli.core.options import check_choice
 
 if TYPE_CHECKING:
     import torch
@@ -63,10 +63,4 @@ class SequenceOptions:
     action_padding: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.padding not in get_args(PaddedSide):
-            raise UsageError(
-                f"padding must be 'left' or 'right', not {self.padding!r}.",
-                argument="padding",
-                expected=get_args(PaddedSide),
-                found=self.padding,
-            )
+        check_choice("padding", self.padding, get_args(PaddedSide))

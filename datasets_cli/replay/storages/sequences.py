@@ -14,7 +14,13 @@ from tensordict import NonTensorStack, TensorDict
 
 from datasets_cli.core.options import takes_fields
 from datasets_cli.core.system_errors import check_memory
-from datasets_cli.errors import EmptyBuffer, NoRewards, Unsupported, UsageError, WrongRows
+from datasets_cli.errors import (
+    EmptyBuffer,
+    NoRewards,
+    Unsupported,
+    WrongRows,
+    wrong_value,
+)
 from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.storages.collate import stack_texts
 from datasets_cli.replay.storages.dataset import DatasetStorage, FrameStack
@@ -201,12 +207,7 @@ def consecutive_offsets(storage: Storage) -> OffsetArray:
 def checked_discount(gamma: float) -> float:
     """Return the discount a step as a float."""
     if not isinstance(gamma, Real) or not 0 <= gamma <= 1:
-        raise UsageError(
-            f"gamma must be a number from 0 to 1, not {gamma!r}.",
-            argument="gamma",
-            expected="a number from 0 to 1",
-            found=gamma,
-        )
+        raise wrong_value("gamma", "a number from 0 to 1", gamma)
     return float(gamma)
 
 
@@ -455,12 +456,7 @@ def check_padding(storage: Storage, key: Key, value: float) -> None:
     """Check that every leaf at or below a key can have ``value``; every dtype has 0."""
     if not isinstance(value, Real):
         name = f"{show_key(key)}_padding"
-        raise UsageError(
-            f"{name} must be a number, not {value!r}.",
-            argument=name,
-            expected="a number",
-            found=value,
-        )
+        raise wrong_value(name, "a number", value)
     if value:
         _check_fits(value, entry(storage.gather(torch.tensor([0])), key), key)
 

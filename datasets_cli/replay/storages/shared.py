@@ -24,7 +24,7 @@ from typing import Self, TypeVar
 import torch
 
 from datasets_cli.core.checked_json import JsonForm, decode
-from datasets_cli.errors import Unsupported, UsageError
+from datasets_cli.errors import Unsupported, UsageError, wrong_value
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.storages.collate import LeafColumn
 from datasets_cli.replay.storages.columns import (
@@ -141,13 +141,12 @@ class SharedStorage(LazyTensorStorage):
     def of(cls, source: LazyTensorStorage, write_count: int) -> Self:
         """Return a shared storage with the rows of ``source``."""
         if source.device.type != "cpu":
-            raise Unsupported(
-                f"Processes cannot share rows on {source.device}.",
-                argument="device",
-                expected="cpu",
-                found=str(source.device),
-                advice="Store the rows on the CPU, and pass a device to the buffer, which moves "
-                "batches.",
+            raise wrong_value(
+                "device",
+                "cpu to share rows between processes",
+                str(source.device),
+                "Pass a device to the buffer, which moves batches.",
+                kind=Unsupported,
             )
         if source.rows is not None and source.rows.schema.has_values:
             raise values_cannot_be_shared()

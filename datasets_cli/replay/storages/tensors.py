@@ -11,7 +11,14 @@ from typing import Self
 import torch
 from tensordict import is_tensor_collection
 
-from datasets_cli.errors import EmptyBuffer, NotWritable, Unsupported, WrongRows, WrongSize
+from datasets_cli.errors import (
+    EmptyBuffer,
+    NotWritable,
+    Unsupported,
+    WrongRows,
+    WrongSize,
+    wrong_value,
+)
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.storages.collate import LeafColumn, as_bits, map_rows
 from datasets_cli.replay.storages.columns import (
@@ -290,11 +297,8 @@ class TensorStorage(TensorRows):
         device = columns[0].device if device == "auto" else device
         super().__init__(max(1, math.prod(grid)), device=device, ndim=ndim)
         if max_size not in (None, self.max_size):
-            raise WrongSize(
-                f"max_size={max_size}, but the storage has {self.max_size} rows.",
-                argument="max_size",
-                expected=self.max_size,
-                found=max_size,
+            raise wrong_value(
+                "max_size", f"{self.max_size}, the rows of the storage", max_size, kind=WrongSize
             )
         flat = [as_bits(column).flatten(0, ndim - 1) for column in columns]  # views, not copies
         schema = RowSchema(structure, grid, row_types_of(columns, ndim))
@@ -360,20 +364,19 @@ class LazyMemmapStorage(LazyTensorStorage):
     ) -> None:
         super().__init__(max_size, device="cpu" if device == "auto" else device, ndim=ndim)
         if auto_cleanup not in (None, scratch_dir is None):
-            raise Unsupported(
-                f"auto_cleanup={auto_cleanup} contradicts scratch_dir: a temporary folder is "
-                "deleted with its storage, and a scratch_dir is not.",
-                argument="auto_cleanup",
-                expected=scratch_dir is None,
-                found=auto_cleanup,
+            raise wrong_value(
+                "auto_cleanup",
+                f"{scratch_dir is None}, because only a temporary folder is deleted",
+                auto_cleanup,
+                kind=Unsupported,
             )
         if self.device.type != "cpu":
-            raise Unsupported(
-                f"Mapped files are in the memory of the CPU, not on {self.device}.",
-                argument="device",
-                expected="cpu",
-                found=str(self.device),
-                advice="Pass a device to the buffer, which moves batches.",
+            raise wrong_value(
+                "device",
+                "cpu for mapped files",
+                str(self.device),
+                "Pass a device to the buffer, which moves batches.",
+                kind=Unsupported,
             )
         self.existsok = existsok
         self.files: ColumnFiles | None = None  # created by the first write

@@ -7,7 +7,7 @@ import itertools
 import torch
 from tensordict import NonTensorStack, TensorDict, TensorDictBase, is_leaf_nontensor, is_non_tensor
 
-from datasets_cli.errors import UnknownKey, UsageError, WrongRows
+from datasets_cli.errors import UnknownKey, WrongRows, wrong_value
 from datasets_cli.replay.arguments import NestedKey, key_of
 from datasets_cli.replay.trajectories.bounds import begins_of, bounds_of, ends_of, numbers_of
 from datasets_cli.schema.bits import MOVABLE, bits_of, take
@@ -83,13 +83,7 @@ def split_trajectories(
 
 def _check_rollout(rollout: object) -> None:
     if not isinstance(rollout, TensorDictBase):
-        found = type(rollout).__name__
-        raise UsageError(
-            f"Expected a TensorDict; found {found}.",
-            argument="rollout_tensordict",
-            expected="TensorDict",
-            found=found,
-        )
+        raise wrong_value("rollout_tensordict", "a TensorDict", type(rollout))
     shape = rollout.batch_size
     if not shape or not shape.numel():
         raise WrongRows(

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 import numpy as np
 
+from datasets_cli.core.options import check_choice
 from datasets_cli.core.quantities import counted, html_table
 from datasets_cli.core.system_errors import check_memory
-from datasets_cli.errors import RldsError, UnknownKey, UsageError, WrongRows
+from datasets_cli.errors import RldsError, UnknownKey, WrongRows
 from datasets_cli.replay.arguments import NestedKey, key_of
 from datasets_cli.schema.columns import (
     NUMPY_TYPES,
@@ -338,14 +339,7 @@ class Trajectories:
                 free memory.
             WrongRows: the leaf is text or complex.
         """
-        if reduction not in REDUCTIONS:
-            expected = ", ".join(REDUCTIONS)
-            raise UsageError(
-                f"reduction must be one of {expected}, not {reduction!r}.",
-                argument="reduction",
-                expected=expected,
-                found=reduction,
-            )
+        check_choice("reduction", reduction, REDUCTIONS)
         leaf = self._leaf(key)
         if (key := leaf.key, reduction) not in self._reductions:
             values = reduced_leaf(self._storage.dataset, leaf, reduction, self._root)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.errors import UsageError, WrongRows
+from datasets_cli.errors import UsageError, WrongRows, wrong_value
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, keys_of
 from datasets_cli.replay.transforms.transform import KeyMap, Transform, required_entry, stored_map
 from datasets_cli.schema.columns import Key, show_key
@@ -201,13 +201,7 @@ class UnsqueezeTransform(Transform):
         out_keys_inv: NestedKeys | None = None,
     ) -> None:
         if dim >= 0 and not allow_positive_dim:
-            raise UsageError(
-                f"UnsqueezeTransform: dim={dim} counts the dimensions of the batch.",
-                argument="dim",
-                expected="a negative dim",
-                found=dim,
-                advice="Pass a negative dim, or allow_positive_dim=True.",
-            )
+            raise wrong_value("dim", "a negative dim, or allow_positive_dim=True", dim)
         self.dim = dim
         self._read = KeyMap("UnsqueezeTransform", in_keys or [], out_keys)
         self._stored = stored_map("UnsqueezeTransform", in_keys_inv, out_keys_inv)
@@ -250,13 +244,7 @@ class DTypeCastTransform(Transform):
         name = type(self).__name__
         for argument, dtype in {"dtype_in": dtype_in, "dtype_out": dtype_out}.items():
             if not isinstance(dtype, torch.dtype):
-                raise UsageError(
-                    f"{name}: {argument} must be a torch dtype, for example torch.float32, not "
-                    f"{dtype!r}.",
-                    argument=argument,
-                    expected="a torch.dtype",
-                    found=dtype,
-                )
+                raise wrong_value(argument, "a torch dtype, for example torch.float32", dtype)
         if in_keys is None and out_keys is not None:
             raise UsageError(
                 f"{name}: out_keys needs in_keys.", argument="out_keys", advice="Pass in_keys too."

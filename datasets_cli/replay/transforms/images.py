@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.errors import UsageError, WrongRows, WrongSize
+from datasets_cli.errors import WrongRows, WrongSize, wrong_value
 from datasets_cli.replay.arguments import NestedKeys, whole_number
 from datasets_cli.replay.transforms.transform import KeyMap, Transform, required_entry
 from datasets_cli.schema.columns import Key, show_key
@@ -123,12 +123,7 @@ class ScaledFloatFrame(Transform):
     ) -> None:
         self.dtype = torch.get_default_dtype() if dtype is None else dtype
         if not self.dtype.is_floating_point:
-            raise UsageError(
-                f"ScaledFloatFrame: dtype must be floating point, not {self.dtype}.",
-                argument="dtype",
-                expected="a floating point dtype",
-                found=self.dtype,
-            )
+            raise wrong_value("dtype", "a floating point dtype", self.dtype)
         self._frames = KeyMap(
             "ScaledFloatFrame", OBSERVATIONS if in_keys is None else in_keys, out_keys
         )
@@ -302,12 +297,11 @@ class Resize(Transform):
         channels_last: bool = False,
     ) -> None:
         if interpolation != "bilinear":
-            raise UsageError(
-                f"Resize: interpolation must be 'bilinear', not {interpolation!r}.",
-                argument="interpolation",
-                expected="bilinear",
-                found=interpolation,
-                advice="Pass a function of the batch as transform for another interpolation.",
+            raise wrong_value(
+                "interpolation",
+                "bilinear",
+                interpolation,
+                "Pass a function of the batch as transform for another interpolation.",
             )
         self._frames = _Frames("Resize", w, h, in_keys, out_keys, channels_last)
 

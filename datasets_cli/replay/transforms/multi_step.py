@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from tensordict import TensorDict, is_leaf_nontensor, is_non_tensor
 
-from datasets_cli.errors import UsageError, WrongRows
+from datasets_cli.errors import WrongRows, wrong_value
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, keys_of, whole_number
 from datasets_cli.replay.trajectories.bounds import last_of
 from datasets_cli.replay.transforms.steps import flags
@@ -231,10 +231,5 @@ def _joined(pending: TensorDict, data: TensorDict) -> TensorDict:
 
 def _discount(gamma: float) -> float:
     if isinstance(gamma, str) or not 0 < gamma <= 1:
-        raise UsageError(
-            f"gamma must be a number above 0 and up to 1, not {gamma!r}.",
-            argument="gamma",
-            expected="0 < gamma <= 1",
-            found=gamma,
-        )
+        raise wrong_value("gamma", "a number above 0 and up to 1", gamma)
     return gamma

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Callable, Iterator
 from typing import Protocol, runtime_checkable
 
@@ -10,7 +9,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.errors import UnknownKey, UsageError, WrongRows
+from datasets_cli.errors import UnknownKey, UsageError, WrongRows, wrong_value
 from datasets_cli.replay.arguments import NestedKeys, keys_of
 from datasets_cli.replay.storages.dataset import DatasetStorage, FrameStack
 from datasets_cli.replay.storages.protocol import Storage
@@ -162,12 +161,7 @@ def _check_divisor(scale: float | torch.Tensor) -> None:
     """Check that a scale is a divisor; a constant number of a row has deviation 0."""
     numbers = torch.as_tensor(scale)
     if not (bool((numbers >= 0).all()) and bool((numbers > 0).any())):
-        raise UsageError(
-            f"scale must be above 0, not {reprlib.repr(scale)}: values are divided by it.",
-            argument="scale",
-            expected="scale > 0",
-            found=scale,
-        )
+        raise wrong_value("scale", "scale > 0", scale)
 
 
 def _at_least(scale: float | torch.Tensor, eps: float) -> float | torch.Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.errors import UsageError, WrongRows, WrongSize
+from datasets_cli.errors import WrongRows, WrongSize, wrong_value
 from datasets_cli.replay.arguments import (
     NestedKey,
     NestedKeys,
@@ -242,11 +242,8 @@ class RandomCropTensorDict(StepTransform):
     def __call__(self, batch: TensorDict) -> TensorDict:
         """Return the crops: the batch's shape, but ``sub_seq_len`` along the dimension of time."""
         if not -batch.ndim <= self.sample_dim < batch.ndim:
-            raise UsageError(
-                f"A batch {list(batch.batch_size)} has no dimension {self.sample_dim}.",
-                argument="sample_dim",
-                expected=f"a dimension of {list(batch.batch_size)}",
-                found=self.sample_dim,
+            raise wrong_value(
+                "sample_dim", f"a dimension of {list(batch.batch_size)}", self.sample_dim
             )
         dim = self.sample_dim % batch.ndim
         lengths = self._lengths(batch, dim)

@@ -9,7 +9,8 @@ from typing import NoReturn, Protocol
 
 import torch
 
-from datasets_cli.errors import ImmutableError, Unsupported, UsageError, WrongRows, WrongState
+from datasets_cli.core.options import check_choice
+from datasets_cli.errors import ImmutableError, Unsupported, WrongRows, WrongState
 from datasets_cli.replay.arguments import REDUCTIONS, Numbers, Rows, StateDict, key_of, whole_number
 from datasets_cli.replay.storages.columns import outline
 from datasets_cli.replay.storages.protocol import Generations, Position, Storage, WritableStorage
@@ -269,13 +270,7 @@ class TensorDictMaxValueWriter(Writer):
 
     def __init__(self, rank_key: str | Key | None = None, reduction: str = "sum") -> None:
         self.rank_key = ("next", "reward") if rank_key is None else rank_key
-        if reduction not in RANKS:
-            raise UsageError(
-                f"reduction must be one of {', '.join(RANKS)}, not {reduction!r}.",
-                argument="reduction",
-                expected=[*RANKS],
-                found=reduction,
-            )
+        check_choice("reduction", reduction, RANKS)
         self.reduction = reduction
         self._heap: list[tuple[float, int]] = []  # rank and row, the lowest first
 

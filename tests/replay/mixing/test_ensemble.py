@@ -265,7 +265,9 @@ def test_every_member_is_dumped_and_loaded(tmp_path: Path) -> None:
 
 def test_weights_that_draw_nothing_are_refused() -> None:
     for p in ([0, 0], [-1, 2], [float("nan"), 1]):
-        with refused(UsageError, argument="p", expected="non-negative numbers"):
+        with refused(
+            UsageError, argument="p", expected="non-negative numbers with a finite sum above 0"
+        ):
             ReplayBufferEnsemble(member(10, 0), member(10, 100), p=p)
     empty = TensorDictReplayBuffer(storage=LazyTensorStorage(10))
     with pytest.raises(EmptyBuffer):
