@@ -50,7 +50,7 @@ class Feature:
         dtype: of its values; object for text.
         shape: of one value; the height and width of an image may be -1, which means any.
         is_image: whether a value is an image file.
-        encoding: of a tensor in a run of bytes.
+        encoding: of a tensor in a run of bytes, or of an image: ``jpeg``, ``png`` or ``none``.
     """
 
     path: tuple[str, ...]
@@ -166,7 +166,8 @@ def _image(path: tuple[str, ...], image: Mapping[str, Any]) -> Feature | str:
     shape, dtype = _shape(image), image.get("dtype", "uint8")
     if len(shape) != 3 or shape[2] not in (1, 3, 4) or 0 in shape or dtype not in IMAGE_DTYPES:
         return f"an image of {dtype} {list(shape)} is not supported"
-    return Feature(path, np.dtype(dtype), shape, is_image=True)
+    encoding = image.get("encodingFormat", "none")
+    return Feature(path, np.dtype(dtype), shape, is_image=True, encoding=encoding)
 
 
 def _list_of(inner: Feature, length: int) -> Feature | str:

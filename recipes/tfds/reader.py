@@ -204,6 +204,9 @@ class Summary:
         for name, sentence in sentences.items():
             if counts[name] and sentence:
                 yield f"{counts[name]:,} {sentence}"
+        lossy = [each.name for each in self.columns.values() if each.encoding == "jpeg"]
+        if lossy:
+            yield f"decoded from JPEG, not the pixels as recorded: {', '.join(lossy)}"
         for reason in sorted(set(self.features.left_out.values())):
             names = [name for name, why in self.features.left_out.items() if why == reason]
             yield f"left out, {reason}: {', '.join(names)}"

@@ -62,7 +62,7 @@ def _key(path: tuple[str, ...], feature: Feature) -> Key:
         return ("next", "reward")
     if root == "action":
         return path
-    return ("info", *(below if below and root in ("observation", "info") else path))
+    return ("info", *(below if below and root in ("observation", "info", "infos") else path))
 
 
 class Flags(NamedTuple):

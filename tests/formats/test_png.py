@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from datasets_cli.errors import SourceError
-from datasets_cli.formats.images import decode_pngs
+from datasets_cli.formats.images import decode_image, decode_pngs
 from tests.support.ale_games import play
 from tests.support.refusals import check_refused
 from tests.support.unplugged_files import png
@@ -120,3 +120,32 @@ def test_what_is_no_such_file_is_refused(isal: bool, monkeypatch: pytest.MonkeyP
         monkeypatch.setitem(sys.modules, "isal", None)
     calls = [(f"^a, frame 7 .*{words}", partial(decode, [file], 3, 4)) for words, file in FAULTS]
     check_refused(SourceError, calls)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "RGB", "RGBA", "P", "I;16"])
+def test_an_image_of_any_mode_has_its_own_channels(mode: str) -> None:
+    pixels = np.arange(0, 192, 3, np.uint8).reshape(8, 8)
+    image = Image.fromarray(pixels).convert("I;16" if mode == "I;16" else "L")
+    image = image if mode == "I;16" else image.convert("RGB").convert(mode)
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    found = decode_image(memoryview(file.getvalue()), "an image")
+    plain = {"1": "L", "P": "RGB"}.get(mode)
+    expected = np.asarray(image.convert(plain) if plain else image)
+    assert found.dtype == (np.uint16 if mode == "I;16" else np.uint8)
+    assert found.shape == (8, 8, {"LA": 2, "RGB": 3, "P": 3, "RGBA": 4}.get(mode, 1))
+    assert np.array_equal(found.squeeze(), expected)
+    damaged = bytearray(file.getvalue())
+    damaged[-20] ^= 1  # of the pixels or their checksum
+    for wrong in (bytes(damaged), file.getvalue()[:-12], b"GIF89a", b""):
+        with pytest.raises(SourceError):
+            decode_image(memoryview(wrong), "an image")
+
+
+def test_a_jpeg_image_is_what_pillow_decodes() -> None:
+    file = io.BytesIO()
+    Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8)).save(file, "JPEG")
+    found = decode_image(memoryview(file.getvalue()), "an image")
+    assert np.array_equal(found[:, :, 0], np.asarray(Image.open(file))) and found.shape == (8, 8, 1)
+    with pytest.raises(SourceError):
+        decode_image(memoryview(file.getvalue()[:-30]), "an image")

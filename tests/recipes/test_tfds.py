@@ -184,6 +184,19 @@ def test_names_follow_the_table_of_all_families_and_what_is_left_out_is_named(
     assert all(f"steps/{name}" in notes for name in (*LEFT_OUT, "other"))
 
 
+def test_the_files_of_a_split_are_read_in_their_order(config: Config, tmp_path: Path) -> None:
+    made = [episode(2, steps__action=np.array([n, 0], np.float32)) for n in (1, 2, 3)]
+    folder = write_rlds(tmp_path / "made", made)
+    name = folder / "made-train.tfrecord-0000{}-of-0000{}"
+    data = Path(str(name).format(0, 1)).read_bytes()
+    size = len(data) // 3
+    for number, part in enumerate((data[: 2 * size], data[2 * size :])):
+        Path(str(name).format(number, 2)).write_bytes(part)
+    info = {"name": "made", "splits": [{"name": "train", "shardLengths": ["2", "1"]}]}
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    assert everything(imported(folder, config))["action",].ravel().tolist() == [1, 2, 3]
+
+
 def test_the_instruction_of_an_episode_is_the_language_of_its_steps(
     config: Config, tmp_path: Path
 ) -> None:
