@@ -1,4 +1,4 @@
-"""Converting files, beside TorchRL, h5py, gunzip and numpy: seconds, frames a second, memory.
+"""Converting files, beside TorchRL, plain readers and gunzip: seconds, frames a second, memory.
 
     python -m benchmarks.convert [CASE]... [--quick]
 
@@ -40,6 +40,7 @@ FILES = {
     "halfcheetah-medium-v2": "halfcheetah_medium-v2.hdf5",
     "halfcheetah-medium-v0": "halfcheetah_medium.hdf5",
 }
+WIDTHS = {"observation": 17, "action": 6, "reward": 1}
 LEAVES = {"observation": "observations", "action": "actions", "next/reward": "rewards"}
 
 # D4RL's files
@@ -57,7 +58,8 @@ def d4rl(run: Run) -> Iterator[Row | str]:
         results: dict[str, list[Result]] = {label: [] for label in converters}
         for _ in range(run.pick(5, 1)):
             for label, step in converters.items():
-                results[label].append(measure.fresh("convert", step, folder, name))
+                of = f"d4rl/{name}" if label == "ours" else FILES[name] if label == "h5py" else name
+                results[label].append(measure.fresh("convert", step, folder, of))
             check(folder, name)
             for written in ("ours", "torchrl"):
                 shutil.rmtree(folder / written)
@@ -97,7 +99,7 @@ def make_d4rl(folder: Path, name: str, num_rows: int) -> None:
             file.create_dataset(key, data=values, compression="gzip")
 
 
-def read_bare(folder: str, name: str) -> Result:
+def read_bare(folder: str, filename: str) -> Result:
     """Read every array whole with h5py, and drop it."""
     import h5py
 
@@ -105,12 +107,13 @@ def read_bare(folder: str, name: str) -> Result:
         if isinstance(item, h5py.Dataset):
             item[()]
 
-    with h5py.File(Path(folder) / FILES[name]) as file:
+    with h5py.File(Path(folder) / filename) as file:
         return measure.timed(lambda: file.visititems(read))
 
 
-def convert_ours(folder: str, name: str) -> Result:
-    for module in ("sources.download", "install.installation", "recipes.d4rl.reader"):
+def convert_ours(folder: str, id: str) -> Result:
+    reader = f"recipes.{id.partition('/')[0]}.reader"
+    for module in ("sources.download", "install.installation", reader):
         importlib.import_module(f"datasets_cli.{module}")
     import h5py  # noqa: F401
 
@@ -120,7 +123,7 @@ def convert_ours(folder: str, name: str) -> Result:
 
     config = Config(root=Path(folder) / "ours", offline=True)
     options = InstallOptions(source=folder, accept_any=True)
-    result = measure.timed(lambda: install_dataset(f"d4rl/{name}", config, options))
+    result = measure.timed(lambda: install_dataset(id, config, options))
     assert "torch" not in sys.modules, "conversion imports torch, which takes seconds and memory"
     return result
 
@@ -152,6 +155,104 @@ def check(folder: Path, name: str) -> None:
             written = (converted / f"{leaf}.memmap").read_bytes()
             assert written == file[key][:][kept].tobytes(), f"{leaf} differs from the source"
 
+
+# Other families' files
+
+
+def families(run: Run) -> Iterator[Row]:
+    """Trajectories of 1,000 rows of 17 numbers, beside the plain reader of each format."""
+    for id, (make, reader, step) in FAMILIES.items():
+        folder = run.folder / id.partition("/")[0]
+        folder.mkdir()
+        filename = make(folder, family_rows(run.pick(1_000, 200)))
+        steps = {"ours": ("convert_ours", id), reader: (step, filename)}
+        found: dict[str, list[float]] = {label: [] for label in steps}
+        for _ in range(run.pick(3, 1)):
+            for label, (each, argument) in steps.items():
+                found[label].append(measure.fresh("convert", each, folder, argument)["seconds"])
+            shutil.rmtree(folder / "ours")
+        times = {label: Figure(statistics.median(each)) for label, each in found.items()}
+        yield from measure.rows_of(id, times, (reader,), "s")
+
+
+def family_rows(num_episodes: int) -> Rows:
+    random, num_rows = np.random.default_rng(0), num_episodes * EPISODE
+    columns = {
+        name: random.standard_normal((num_rows, width), np.float32)
+        for name, width in WIDTHS.items()
+    }
+    columns["observation"] = np.sin(np.cumsum(columns["observation"], axis=0) / 10)
+    return columns | {"last": (np.arange(num_rows) % EPISODE == EPISODE - 1).astype(np.float32)}
+
+
+def make_neorl2(folder: Path, rows: Rows) -> str:
+    obs, last = rows["observation"], rows["last"]
+    arrays = {"obs": obs, "next_obs": np.roll(obs, -1, 0), "action": rows["action"]}
+    arrays |= {"reward": rows["reward"][:, 0], "done": 0 * last, "truncated": last}
+    return save_splits(folder, arrays, "Simglucose-train.npz", "Simglucose-val.npz")
+
+
+def make_ogbench(folder: Path, rows: Rows) -> str:
+    arrays = {"observations": rows["observation"], "actions": rows["action"]}
+    name = "pointmaze-medium-navigate-v0"
+    return save_splits(
+        folder, arrays | {"terminals": rows["last"]}, f"{name}.npz", f"{name}-val.npz"
+    )
+
+
+def save_splits(folder: Path, arrays: Rows, train: str, val: str) -> str:
+    """Save archives of all rows and of one trajectory; return the name of the first."""
+    np.savez_compressed(folder / train, **arrays)
+    np.savez_compressed(folder / val, **{name: rows[:EPISODE] for name, rows in arrays.items()})
+    return train
+
+
+def make_robomimic(folder: Path, rows: Rows) -> str:
+    import h5py
+
+    with h5py.File(folder / "low_dim.hdf5", "w") as file:
+        for number, start in enumerate(range(0, len(rows["last"]), EPISODE)):
+            of_demo = {name: values[start : start + EPISODE] for name, values in rows.items()}
+            demo = file.create_group(f"data/demo_{number}")
+            demo["obs/state"] = demo["next_obs/state"] = of_demo["observation"]
+            demo["actions"], demo["rewards"] = of_demo["action"], of_demo["reward"][:, 0]
+    return "low_dim.hdf5"
+
+
+def make_tfds(folder: Path, rows: Rows) -> str:
+    from tests.support.rlds_files import episode, tensor, write_rlds
+
+    states = np.split(rows["observation"], len(rows["last"]) // EPISODE)
+    episodes = (episode(EPISODE, steps__state=each.reshape(-1)) for each in states)
+    write_rlds(folder, episodes, {"state": tensor("float32", 17)}, name="bridge")
+    return "bridge-train.tfrecord-00000-of-00001"
+
+
+def read_archive(folder: str, filename: str) -> Result:
+    """Read every array whole with numpy, and drop it."""
+
+    def read() -> None:
+        with np.load(Path(folder) / filename) as arrays:
+            for name in arrays:
+                arrays[name]
+
+    return measure.timed(read)
+
+
+def read_checked(folder: str, filename: str) -> Result:
+    """Read a file whole, and compute its CRC."""
+    import google_crc32c
+
+    return measure.timed(lambda: google_crc32c.value(Path(folder, filename).read_bytes()))
+
+
+FAMILIES: dict[str, tuple[Callable[[Path, Rows], str], str, str]] = {
+    "neorl2/Simglucose": (make_neorl2, "np.load", "read_archive"),
+    "ogbench/pointmaze-medium-navigate-v0": (make_ogbench, "np.load", "read_archive"),
+    "robomimic/lift/ph/low_dim": (make_robomimic, "h5py", "read_bare"),
+    "tfds/bridge/0.1.0": (make_tfds, "CRC alone", "read_checked"),
+}
+"""What writes the files of a dataset, and their plain reader."""
 
 # Atari's checkpoints
 
@@ -353,8 +454,6 @@ def zlib_seconds(count: int, parts: int = 150) -> float:
 
 # One's own data
 
-WIDTHS = {"observation": 17, "action": 6, "reward": 1}
-
 
 def writer(run: Run) -> Iterator[Row]:
     """``DatasetWriter``, an episode of 1,000 steps at a time, beside ``numpy.save``.
@@ -396,10 +495,16 @@ def save(arrays: Rows, folder: Path) -> None:
         hashlib.sha256(array.data).hexdigest()
 
 
-CASES = {"d4rl": d4rl, "writer": writer, "atari": atari, "workers": workers}
+CASES = {
+    **{"d4rl": d4rl, "families": families, "writer": writer},
+    **{"atari": atari, "workers": workers},
+}
 STEPS = {
     each.__name__: each
-    for each in (read_bare, convert_ours, convert_torchrl, convert_atari, unavoidable)
+    for each in (
+        *(read_bare, read_archive, read_checked, convert_ours),
+        *(convert_torchrl, convert_atari, unavoidable),
+    )
 }
 
 if __name__ == "__main__":
