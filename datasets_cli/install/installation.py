@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import threading
 import time
@@ -146,7 +147,7 @@ class Installation:
         resolved = self._resolve(text)
         name, typed = resolved.id.partition("~")[0], text.partition("~")[0]
         if name not in (typed, f"{resolved.recipe.family}/{typed}"):
-            is_version = typed in name  # otherwise, a second name
+            is_version = re.search(rf"{re.escape(typed)}[-@/]v?[\d.]+$", name)  # or a second name
             newest = ", its newest version" if is_version else ""
             self._progress(Note(f"{text} is {resolved.id}{newest}"))
         if id := self._find_installed(resolved):

@@ -32,7 +32,7 @@ def datasets(web: Web | None) -> Entries:
 def _entry(name: str) -> CatalogueEntry:
     details: dict[str, object] = {"rl_unplugged": name.partition("/")[0] in unplugged.GAMES}
     return CatalogueEntry(
-        name, details=details | ({"known_trap": TRAPS[name]} if name in TRAPS else {})
+        name, details=details | ({"known_traps": [TRAPS[name]]} if name in TRAPS else {})
     )
 
 

@@ -45,7 +45,7 @@ def _entry(name: str) -> CatalogueEntry:
         name,
         details={
             "url": f"{HOST}{base}/",
-            "checksums": "the publisher states the md5 of both files, and no sizes",
+            "checksum": "the publisher states the md5 of both files, and no sizes",
             "ref_min_score": float(row["ref_min_score"]),
             "ref_max_score": float(row["ref_max_score"]),
             **({"known_traps": traps} if traps else {}),

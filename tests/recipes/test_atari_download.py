@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
+from datasets_cli import dataset_info
 from datasets_cli.catalogue.entries import catalogue, load_recipe
 from datasets_cli.catalogue.names import resolve
 from datasets_cli.cli.main import main
@@ -152,6 +153,11 @@ def test_only_the_files_of_a_part_are_fetched(google: Origin, run: Logger, confi
 
 
 # Names.
+
+
+def test_a_run_reported_as_corrupt_has_a_known_trap(config: Config) -> None:
+    traps = [dataset_info(f"Asterix/{run}", config=config).known_traps for run in (1, 2)]
+    assert traps == [["reported as corrupt (google-research/batch_rl issue 28)"], []]
 
 
 def test_the_catalogue_has_60_games_of_5_runs(config: Config) -> None:

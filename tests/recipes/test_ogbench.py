@@ -13,6 +13,7 @@ import pytest
 from datasets_cli import ExperienceReplay
 from datasets_cli.catalogue.entries import load_recipe
 from datasets_cli.config import Config
+from datasets_cli.core.progress import Note
 from datasets_cli.formats import npz
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
@@ -168,8 +169,11 @@ def test_a_task_can_be_solved_in_the_last_transition(config: Config, tmp_path: P
 
 @pytest.mark.parametrize("version", ["", "-v0"])
 def test_a_name_without_a_number_is_the_default_task(version: str, config: Config) -> None:
-    name = f"visual-cube-single-play-singletask{version}"
-    assert install(name, config, layout="compact").name.endswith("-singletask-task2-v0")
+    name, notes = f"ogbench/visual-cube-single-play-singletask{version}", list[Any]()
+    wish = InstallOptions(source=str(FOLDER), layout="compact")
+    made = install_dataset(name, config, wish, progress=notes.append)
+    assert made.id == "ogbench/visual-cube-single-play-singletask-task2-v0"
+    assert Note(f"{name} is {made.id}") in notes
 
 
 def test_splits_select_trajectories_and_frames_stack(config: Config) -> None:
