@@ -82,12 +82,12 @@ def _recipe_error(family: str, what: str, error: Exception) -> RldsError:
     return user_error(f"recipe {family}", what, error)
 
 
-def recipes() -> list[Recipe]:
-    """Return every recipe that can be loaded; log a warning for each other one."""
+def recipes(family: str | None = None) -> list[Recipe]:
+    """Return every recipe, or that of a family; log a warning for each that cannot be loaded."""
     loaded = []
-    for family in families():
+    for each in families() if family is None else (family,):
         try:
-            loaded.append(load_recipe(family))
+            loaded.append(load_recipe(each))
         except RldsError as error:
             logger.warning("%s", error)
     return loaded
@@ -153,10 +153,10 @@ def _by_name(entries: Iterable[CatalogueEntry]) -> dict[str, CatalogueEntry]:
     return {entry.name: entry for entry in entries}
 
 
-def catalogues(root: CacheRoot) -> list[tuple[Recipe, Catalogue]]:
+def catalogues(root: CacheRoot, family: str | None = None) -> list[tuple[Recipe, Catalogue]]:
     """Return every recipe with its entries by name; log a warning for a recipe that fails."""
     listed = []
-    for recipe in recipes():
+    for recipe in recipes(family):
         try:
             listed.append((recipe, catalogue(recipe, root)))
         except RldsError as error:
@@ -172,10 +172,12 @@ def refresh(recipe: Recipe, root: CacheRoot, web: Web) -> int:
     return len(entries)
 
 
-def all_entries(root: CacheRoot) -> dict[str, tuple[Recipe, CatalogueEntry]]:
-    """Return ``{id: (recipe, entry)}`` over all families, in order."""
+def all_entries(
+    root: CacheRoot, family: str | None = None
+) -> dict[str, tuple[Recipe, CatalogueEntry]]:
+    """Return ``{id: (recipe, entry)}`` of all families in order, or of one."""
     entries_by_id: dict[str, tuple[Recipe, CatalogueEntry]] = {}
-    for recipe, entries in catalogues(root):
+    for recipe, entries in catalogues(root, family):
         try:
             entries_by_id |= {
                 f"{recipe.family}/{name}": (recipe, entries[name]) for name in sorted(entries)

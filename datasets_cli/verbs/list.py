@@ -113,10 +113,13 @@ _FILTER = re.compile(r"\s*(\w+)\s*([<>]=?|!=|==?|~)\s*(\S.*?)\s*")
 _NUMBER = re.compile(r"(\d[\d_,]*(?:\.\d+)?)\s*([a-zA-Z]*)")
 
 
-def all_datasets(root: CacheRoot) -> dict[str, tuple[Known | None, Condition | None]]:
-    """Return the catalogue entry and the condition of every dataset, sorted by id."""
-    copies = {id: condition_of(root.dataset(id), id) for id in root.installed()}
-    known = all_entries(root)
+def all_datasets(
+    root: CacheRoot, family: str | None
+) -> dict[str, tuple[Known | None, Condition | None]]:
+    """Return the catalogue entry and the condition of every dataset of a family, or of all."""
+    ids = [id for id in root.installed() if family in (None, id.partition("/")[0])]
+    copies = {id: condition_of(root.dataset(id), id) for id in ids}
+    known = all_entries(root, family)
     return {id: (known.get(id), copies.get(id)) for id in sorted(known.keys() | copies.keys())}
 
 
@@ -286,9 +289,8 @@ def list_datasets(call: ListCall) -> list[DatasetRecord]:
     if call.refresh:
         _refresh_all(config, family, call.progress)
     root = CacheRoot(config.root)
-    known = all_datasets(root)
-    ids = [id for id in known if family in (None, id.partition("/")[0])]
-    ids = [id for id in ids if known[id][1] or not call.installed]
+    known = all_datasets(root, family)
+    ids = [id for id in known if known[id][1] or not call.installed]
     if globs := [_as_glob(pattern) for pattern in as_list(call.patterns)]:
         ids = match(globs, ids)
     if call.search is not None:
@@ -312,8 +314,8 @@ def _refresh_all(config: Config, family: str | None, progress: Progress | None) 
 
     http = Http(config)
     with displayed(progress) as display:
-        for recipe in recipes():
-            if recipe.dynamic and family in (None, recipe.family):
+        for recipe in recipes(family):
+            if recipe.dynamic:
                 count = refresh_entries(recipe, CacheRoot(config.root), http)
                 display(Note(f"{recipe.family}: {count} datasets"))
 

@@ -188,6 +188,15 @@ def test_a_broken_recipe_is_named_and_hides_no_other(
         entries.load_recipe("mine")
 
 
+def test_a_list_of_a_family_loads_no_other_recipe(
+    config: Config, user_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (user_folder / "mine.py").write_text("1 / 0")
+    listed = datasets_cli.list_datasets(family="demo", config=config)
+    assert {record.id.partition("/")[0] for record in listed} == {"demo"}
+    assert not caplog.text
+
+
 def test_a_recipe_that_cannot_list_its_datasets_is_named_and_hides_no_other(
     user_folder: Path, root: CacheRoot, caplog: pytest.LogCaptureFixture
 ) -> None:
