@@ -147,10 +147,11 @@ def _feature(path: tuple[str, ...], node: Mapping[str, Any]) -> Feature | str:
 
 
 def _tensor(path: tuple[str, ...], node: Mapping[str, Any]) -> Feature | str:
-    if "tensor" not in node:
+    tensor = node.get("tensor", node.get("boundingBox"))
+    if tensor is None:
         return f"{str(node.get('pythonClassName')).rpartition('.')[2]} is not supported"
-    name, encoding = node["tensor"]["dtype"], node["tensor"].get("encoding", "none")
-    shape = _shape(node["tensor"])
+    name, encoding = tensor["dtype"], tensor.get("encoding", "none")
+    shape = _shape(tensor)
     if min(shape, default=1) <= 0:
         return "it is empty" if 0 in shape else VARIES
     try:
@@ -171,9 +172,9 @@ def _image(path: tuple[str, ...], image: Mapping[str, Any]) -> Feature | str:
 
 
 def _list_of(inner: Feature, length: int) -> Feature | str:
-    if length <= 0 or inner.is_image or inner.encoding != "none":
-        return "it is a list of images" if inner.is_image else VARIES
-    return replace(inner, shape=(length, *inner.shape))
+    if inner.path[0] == STEPS or inner.is_image or inner.encoding != "none":
+        return "it is a list of values"
+    return replace(inner, shape=(length, *inner.shape)) if length > 0 else VARIES
 
 
 def _shape(node: Mapping[str, Any]) -> tuple[int, ...]:
@@ -308,23 +309,19 @@ def _count(feature: Feature, stored: FeatureValue | None, record: TFRecord) -> i
 
 def _unpacked(packed: list[memoryview], feature: Feature, where: str) -> np.ndarray:
     """Return tensors ``[n, *shape]`` from runs of bytes."""
-    size = feature.row_bytes
+    size, is_packed = feature.row_bytes, feature.encoding == "zlib"
     runs = []
     for number, data in enumerate(packed):
-        # One byte more shows that there are too many, however many they are.
+        place = f"{where}, value {number}"
         try:
-            is_zlib = feature.encoding == "zlib"
-            run = zlib.decompressobj().decompress(data, size + 1) if is_zlib else bytes(data)
+            # One byte more shows that there are too many, however many they are.
+            unpacking = zlib.decompressobj()
+            run = unpacking.decompress(data, size + 1) if is_packed else bytes(data)
         except zlib.error as error:
-            raise SourceError(
-                f"{where}, value {number}: {error}.", found=bytes(data[:16])
-            ) from error
+            raise SourceError(f"{place}: {error}.", found=bytes(data[:16])) from error
         if len(run) != size:
-            raise SourceError(
-                f"{where}, value {number}: expected {size} bytes, found {len(run)}.",
-                expected=size,
-                found=len(run),
-            )
+            problem = f"expected {size} bytes, found {len(run)}"
+            raise SourceError(f"{place}: {problem}.", expected=size, found=len(run))
         runs.append(run)
     dtype = feature.dtype.newbyteorder("<")
     return np.frombuffer(b"".join(runs), dtype).reshape(len(runs), *feature.shape)
