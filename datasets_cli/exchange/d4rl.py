@@ -253,15 +253,19 @@ def losses(manifest: Manifest) -> list[str]:
 
 def _columns(manifest: Manifest) -> tuple[RecordedColumn, ...]:
     """Return the columns of the file, by their paths: those of D4RL's file where it is one."""
-    columns = recorded_columns(manifest)
-    if manifest.recorded and all(PATHS.get(each.key, each.name) == each.name for each in columns):
-        return columns
+    if manifest.recorded and all(map(_has_d4rls_name, manifest.recorded)):
+        return manifest.recorded
     left_out = _left_out(manifest)
     return tuple(
         replace(each, name=flat_name(each.key, PATHS, "/"))
-        for each in columns
+        for each in recorded_columns(replace(manifest, recorded=()))
         if each.key not in left_out
     )
+
+
+def _has_d4rls_name(column: RecordedColumn) -> bool:
+    """Return whether a column has its name in D4RL's files; each of them has its own infos."""
+    return "info" in column.key[:2] or column.name == flat_name(column.key, PATHS, "/")
 
 
 def _left_out(manifest: Manifest) -> dict[Key, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ from datasets_cli.exchange.steps import StepColumns
 from datasets_cli.install.fetch import read_blocks, source_errors
 from datasets_cli.recipe import Source
 from datasets_cli.schema.columns import TRAJECTORY_END, show_key
-from datasets_cli.schema.texts import TEXT, as_text, is_text
+from datasets_cli.schema.texts import LANGUAGE, SPLIT, TEXT, as_text, is_text
 from datasets_cli.sources.disk import path_errors
 from datasets_cli.sources.regular_file import kind_of
 from datasets_cli.store.arrays import DatasetArrays
@@ -138,7 +138,7 @@ def recognised(path: Path, name: str | None, columns: Sequence[str] = ()) -> tup
         for each in candidates:
             known = format_of(each, columns=columns).recognise(path)
             if known is not None and each in (*NAMES, known.format):
-                return known.format or each, known
+                return known.format or each, replace(known, map=_texts(known) | {**known.map})
         names = [path.name, *(each.name for each in islice(path.rglob("*"), 10_000))]
     hint = ""
     if columns:
@@ -154,6 +154,12 @@ def recognised(path: Path, name: str | None, columns: Sequence[str] = ()) -> tup
         expected=[*candidates],
         advice=f"{hint}See docs/exchange.md. create_dataset() stores arrays of any other reader.",
     )
+
+
+def _texts(found: Recognised) -> dict[str, str]:
+    """Return the map of the columns of text that have the names of the families' keys."""
+    keys = (show_key(key) for key in (SPLIT, LANGUAGE))
+    return {key: key for key in keys if found.columns.get(key) == f"{TEXT} []"}
 
 
 def reject_truncated(path: Path, *suffixes: str) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,6 +47,8 @@ ROOTS = {"observation": "observations", "action": "actions", "info": "infos"}
 NUMBERS = dict(zip((REWARD, *FLAGS), ("rewards", "terminations", "truncations"), strict=True))
 UNNAMEABLE = re.compile(r"\.{1,2}|_index_\d+|.*[/\0].*", re.DOTALL)
 """Names with another meaning in HDF5 or in Minari."""
+COLUMNS_OF_INFOS = "rlds_columns"
+"""The field of ``metadata.json`` with the columns outside ``info`` that are stored as infos."""
 LISTS = ("author", "author_email", "requirements", "combined_datasets")
 
 
@@ -63,7 +66,11 @@ def recognise(path: Path) -> Recognised | None:
     """Return the columns of a folder, read from its first steps; see ``Format``."""
     if (source := _source(path)) is None:
         return None
-    return recognise_source(path, "minari", source, METADATA, "each episode is a group")
+    found = recognise_source(path, "minari", source, METADATA, "each episode is a group")
+    moved = found.info.get(COLUMNS_OF_INFOS, [])
+    infos = {f"info.{key}": key for key in moved} if isinstance(moved, list) else {}
+    info = {name: value for name, value in found.info.items() if name != COLUMNS_OF_INFOS}
+    return replace(found, map={infos.get(name, name): name for name in found.columns}, info=info)
 
 
 def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
@@ -215,26 +222,38 @@ def _arrays(manifest: Manifest) -> tuple[list[_Array], dict[Key, str]]:
         is_successor = key[:2] in (("next", "observation"), ("next", "info"))
         if key in COMPUTED or key == EPISODE or (is_successor and forms.get(key[1:]) == forms[key]):
             continue  # the array of the steps contains the successors
-        if why := _problem(key, column, following):
+        if why := _problem(key, column, following, columns):
             lost[key] = why
         elif key in NUMBERS:
             arrays.append(_Array(key, NUMBERS[key], column.dtype, ()))
         else:
-            path = "/".join((ROOTS[key[0]], *key[1:]))
+            root, *below = ("info", *key) if _is_moved(key) else key
+            path = "/".join((ROOTS[root], *below))
+            following = None if _is_moved(key) else following
             arrays.append(_Array(key, path, column.dtype, column.shape, following))
     return arrays, lost
 
 
-def _problem(key: Key, column: AnyColumn, following: Key | None) -> str:
+def _is_moved(key: Key) -> bool:
+    """Return whether a column is outside Minari's arrays, and is stored as an info."""
+    return key[0] not in (*ROOTS, "next")
+
+
+def _problem(key: Key, column: AnyColumn, following: Key | None, others: Collection[Key]) -> str:
     """Return the reason why a column cannot be an array of an episode; empty if it can."""
     dtype, shape, root = column.dtype, column.shape, key[0]
     has_space = not dtype.startswith("complex") and (dtype != TEXT or not shape)
+    is_moved, infos = _is_moved(key), [other[1:] for other in others if other[0] == "info"]
     problems = {
-        "Minari cannot store it": root not in ROOTS and key not in NUMBERS,
+        "Minari cannot store it": root == "next" and key not in NUMBERS,
+        "an info has its name": is_moved
+        and any(each[: len(key)] == key[: len(each)] for each in infos),
+        "one of its names has a dot": is_moved and "." in "".join(key),
         "Minari needs a name for an info": key == ("info",),
         "one of its names has another meaning in Minari": any(map(UNNAMEABLE.fullmatch, key)),
         f"numpy has no {dtype}": dtype != TEXT and dtype not in NUMPY_TYPES,
-        f"Minari has no space of {dtype} {list(shape)}": root != "info" and not has_space,
+        f"Minari has no space of {dtype} {list(shape)}": root in ("observation", "action")
+        and not has_space,
         "it is not one number for each step": key in NUMBERS and shape not in ((), (1,)),
         "its successor is unknown": root == "observation" and not following,
     }
@@ -264,6 +283,8 @@ def _metadata(manifest: Manifest, arrays: list[_Array], size_bytes: int) -> dict
     for root in ("observation", "action"):
         space = _space({each.key[1:]: each for each in arrays if each.key[0] == root})
         document[f"{root}_space"] = _published_or(document.get(f"{root}_space"), space)
+    if moved := [show_key(each.key) for each in arrays if _is_moved(each.key)]:
+        document[COLUMNS_OF_INFOS] = moved
     return document | _counts(manifest, size_bytes)
 
 

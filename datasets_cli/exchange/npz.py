@@ -24,7 +24,7 @@ from datasets_cli.exchange.mapping import guess
 from datasets_cli.exchange.steps import StepColumns
 from datasets_cli.formats.npz import MEMBER, read_headers, read_rows
 from datasets_cli.schema.columns import NUMPY_TYPES, Key, show_key
-from datasets_cli.schema.texts import is_text
+from datasets_cli.schema.texts import TEXT, is_text
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
@@ -42,7 +42,10 @@ def recognise(path: Path) -> Recognised | None:
         )
     good = {name: each for name, each in arrays.items() if not each.problem}
     return Recognised(
-        {name: f"{each.dtype} {list(each.shape[1:])}" for name, each in good.items()},
+        {
+            name: f"{TEXT if each.dtype.kind == 'U' else each.dtype} {list(each.shape[1:])}"
+            for name, each in good.items()
+        },
         guess(good),
         {name: each.problem for name, each in arrays.items() if each.problem},
     )

@@ -26,7 +26,8 @@ class PlotCall(InstalledId):
     Args:
         other: id of a second dataset, drawn over the first.
         kind: the quantity: histograms of the returns, lengths or ends of trajectories, or of the
-            rewards of rows, or the range of each number of the actions or observations.
+            rewards of rows, or the range of each number of the actions or observations. The
+            default is returns, or lengths if a dataset has no rewards.
         out: the .png or .svg file to write; by default none.
         force: replace an existing file.
     """
@@ -40,9 +41,14 @@ class PlotCall(InstalledId):
         },
     )
     _: KW_ONLY
-    kind: Kind = field(
-        default="returns",
-        metadata={"metavar": "KIND", "help": f"Quantity to plot: {', '.join(KINDS)}."},
+    kind: Kind | None = field(
+        default=None,
+        metadata={
+            "metavar": "KIND",
+            "help": f"Quantity to plot: {', '.join(KINDS)}.",
+            "typed": Kind,
+            "default": "returns, or lengths without rewards",
+        },
     )
     out: str | os.PathLike[str] | None = field(
         default=None,
@@ -69,7 +75,8 @@ def plot(call: PlotCall) -> Chart:
     from datasets_cli.verbs.plot_values import chart_of  # numpy
 
     config = call.chosen_config()
-    check_choice("kind", call.kind, KINDS)
+    if call.kind is not None:
+        check_choice("kind", call.kind, KINDS)
     path = None if call.out is None else file_to_make(call.out, (".png", ".svg"), call.force)
     opened = [open_installed(text, config) for text in (call.id, call.other) if text is not None]
     datasets = {each.id: each for each in opened}  # one alone where both are the same

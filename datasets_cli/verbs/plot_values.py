@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -35,8 +36,15 @@ ENDS = ("terminated", "truncated", "both", "neither")
 SPREAD = "thin: all, thick: 80 %, dash: median"
 
 
-def chart_of(kind: str, datasets: Sequence[DatasetArrays], root: CacheRoot) -> Chart:
+def chart_of(kind: str | None, datasets: Sequence[DatasetArrays], root: CacheRoot) -> Chart:
     """Return the numbers of a plot; missing tables are computed and cached."""
+    if kind is None and (
+        without := [each.id for each in datasets if not each.manifest.has_rewards]
+    ):
+        note = f"lengths instead of returns: {' and '.join(without)} without rewards"
+        chart = chart_of("lengths", datasets, root)
+        return replace(chart, notes=(note, *chart.notes))
+    kind = kind or "returns"
     if kind == "ends":
         return _ends(datasets, root)
     if kind in ("returns", "reward"):

@@ -14,10 +14,17 @@ import pytest
 from minari import MinariDataset
 
 import datasets_cli
-from datasets_cli import create_dataset, export_dataset, import_dataset, plan_import
+from datasets_cli import (
+    compare_datasets,
+    create_dataset,
+    export_dataset,
+    import_dataset,
+    plan_import,
+)
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import RldsError, SourceError, UsageError, WrongRows
+from datasets_cli.store.manifest import read_manifest
 from tests.exchange.made_steps import Columns, leaf_files, made_steps
 from tests.support import minari_files
 
@@ -58,6 +65,20 @@ def test_spaces_and_what_is_said_stay(config: Config, tmp_path: Path) -> None:
     assert found.spec.env_spec.id == "AdroitHandDoor-v1"
     assert found.action_space.low.tolist() == [-1] * 28
     assert found.storage.metadata["author"] == {"Rodrigo de Lazcano"}
+
+
+def test_columns_beside_minaris_are_infos_and_come_back(config: Config, tmp_path: Path) -> None:
+    text = {("split",): np.array(["träin"] * 4 + ["val"] * 6, object)}
+    steps = made_steps(LENGTHS) | text | {("to", "go"): np.arange(10.0)}
+    (episode, *_) = MinariDataset(export_made(config, tmp_path / "out", steps))
+    assert [each.decode() for each in episode.infos["split"]] == ["träin"] * 3
+    assert episode.infos["to"]["go"].tolist() == [0, 1, 2]
+    import_dataset(tmp_path / "out", "mine/back", config=config)
+    found = compare_datasets("mine/made", "mine/back", config=config)
+    assert (found.only, found.trajectory) == (((), ()), None)
+    assert "rlds_columns" not in read_manifest(config.root / "datasets/mine/back").metadata
+    with pytest.raises(UsageError, match="split: an info has its name"):
+        export_made(config, tmp_path / "no", steps | {("info", "split"): np.arange(10)})
 
 
 @pytest.mark.parametrize("place", ["mine/made-v3", "mine/made-v3/data"])

@@ -36,7 +36,7 @@ from tests.exchange.features import COUNT, FEATURES, LENGTHS
 from tests.exchange.made_steps import Columns, leaf_files, made_steps
 from tests.exchange.peers import READERS, digest
 from tests.support.interpreters import started
-from tests.support.paths import PROJECT
+from tests.support.paths import PROJECT, TEST_DATA
 from tests.support.values import read_leaves
 
 MADE_AGAIN = ("done", "terminated", "truncated", "next.done")
@@ -206,6 +206,18 @@ def test_without_a_fault_all_is_seen_to_be_equal(
 ) -> None:
     make(config)
     assert comes_back(config, export(config, tmp_path / "whole", format), format)
+
+
+@pytest.mark.parametrize("format", [each for each in FORMATS if each != "torchrl"])
+def test_the_split_and_the_names_of_a_familys_file_come_back(
+    config: Config, tmp_path: Path, format: str
+) -> None:
+    id, path = "robomimic/mine/lift", tmp_path / "lift"
+    download(id, source=TEST_DATA / "robomimic/lift_low_dim.hdf5", config=config)
+    export_dataset(id, format, path, allow_loss=format == "npz", config=config)  # its notes
+    import_dataset(path, "mine/back", config=config)
+    found = compare_datasets(id, "mine/back", config=config)
+    assert (found.only, found.trajectory, found.num_compared) == (((), ()), None, 117)
 
 
 def test_counts_of_an_export_are_those_of_its_rows_and_stale_ones_are_told(

@@ -23,7 +23,7 @@ from datasets_cli import RldsError
 from datasets_cli.cli import state
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.errors import UsageError, install_extra
+from datasets_cli.errors import NoRewards, UsageError, install_extra
 from datasets_cli.verbs.plot_values import LARGEST
 from tests.support.conformance import case_of
 from tests.support.disks import Disks
@@ -392,6 +392,18 @@ def test_what_is_not_finite_is_left_out_and_said(config: Config) -> None:
     chart = datasets_cli.plot(id, kind="reward")
     assert sum(chart.series[0].counts) == 12
     assert chart.notes == (f"{id}: 2 of 14 values are not finite",)
+
+
+def test_lengths_are_plotted_where_there_are_no_rewards(config: Config) -> None:
+    id = with_rows(config, "none", {})
+    datasets_cli.create_dataset(
+        "mine/none", {"observation": np.zeros((5, 2)), "action": np.zeros(5)}, lengths=[2, 3]
+    )
+    alone, both = datasets_cli.plot("mine/none"), datasets_cli.plot(id, "mine/none")
+    assert (alone.kind, both.kind, datasets_cli.plot(id).kind) == ("lengths", "lengths", "returns")
+    assert "mine/none" in alone.notes[0]
+    with refused(NoRewards, key=("next", "reward")):
+        datasets_cli.plot("mine/none", kind="returns")
 
 
 @pytest.mark.parametrize("kind", ["reward", "observations"])
