@@ -60,8 +60,8 @@ NAMES = (*DROID, *(f"{part}/{task}" for part, tasks in TASKS.items() for task in
 VERSION = r"\d+\.\d+\.\d+"
 CHECKSUM = "none in the catalogue; size and MD5 are those of the bucket's list at the download"
 TRAPS = {
-    "droid": "about a third of the episodes has no instruction, and about 70 % of the frames idle "
-    "(droid-dataset/droid issues 3 and 82); failures are told by the path alone: info.success",
+    "droid": "about a third of the episodes has no instruction, and about 70 % of the frames are "
+    "idle (droid-dataset/droid issues 3 and 82); only the path states failures: info.success",
     LOCOMOTION: "an episode ends with a discount of 1 even if the walker fell",
     REAL_WORLD: "TFDS marks every episode as terminal; all of 1,000 steps are time limits",
 }
@@ -81,7 +81,7 @@ def _entry(name: str) -> CatalogueEntry:
     head = name.partition("/")[0]
     trap = TRAPS.get(head.partition("_")[0] if head.startswith("droid") else head)
     return CatalogueEntry(
-        name, details={"checksum": CHECKSUM} | ({"known_trap": trap} if trap else {})
+        name, details={"checksum": CHECKSUM} | ({"known_traps": [trap]} if trap else {})
     )
 
 
