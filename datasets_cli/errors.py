@@ -295,6 +295,16 @@ def wrong_value(
     return kind(message, argument=name, expected=expected, found=found, advice=advice)
 
 
+def not_both(name: str, other: str, found: object = None) -> UsageError:
+    """Return the error of an argument that cannot be combined with ``other``."""
+    return UsageError(
+        f"{argument(name)} cannot be combined with {other}.",
+        argument=name,
+        found=found,
+        advice="Leave out one of them.",
+    )
+
+
 class EmptyBuffer(UsageError, RuntimeError):
     """The buffer is empty, or no row has a priority."""
 

@@ -150,10 +150,8 @@ class BatchedOptions:
                 )
         for each in functions:
             if not callable(each):
-                raise UsageError(
-                    f"create_env_fn must be a function that returns an environment, not {each!r}.",
-                    argument="create_env_fn",
-                    found=type(each).__name__,
+                raise wrong_value(
+                    "create_env_fn", "a function that returns an environment", type(each)
                 )
         return [EnvironmentFactory(*each) for each in zip(functions, mappings, strict=True)]
 

@@ -11,7 +11,7 @@ from tensordict import TensorDictBase, is_leaf_nontensor
 from tensordict.nn import TensorDictModuleBase
 
 from datasets_cli.environments.rows import FLAGS, LaneRows, PolicyOutput
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, wrong_value
 from datasets_cli.schema.columns import Key
 
 Policy = Callable[[TensorDictBase], TensorDictBase]
@@ -115,11 +115,8 @@ def actor_of(policy: Any, action_key: str, device: torch.device | None = None) -
     if type(policy) is RandomPolicy and policy.action_key == action_key:
         return RandomActor(policy)
     if not callable(policy):
-        raise UsageError(
-            "policy must be a function of a TensorDict, a module, or None for random actions, not "
-            f"{policy!r}.",
-            argument="policy",
-            found=policy,
+        raise wrong_value(
+            "policy", "a function of a TensorDict, a module, or None for random actions", policy
         )
     if isinstance(policy, torch.nn.Module) and not _takes_tensordict(policy):
         return PolicyActor(_module_policy(policy), action_key, device)

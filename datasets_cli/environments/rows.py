@@ -15,7 +15,7 @@ from tensordict import TensorDict, TensorDictBase
 from datasets_cli.core.gymnasium_extra import gymnasium
 from datasets_cli.environments.lanes import Flags, LaneNumbers, Step
 from datasets_cli.errors import Unsupported, UsageError, WrongRows
-from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Key, show_key, wrong_column
 from datasets_cli.schema.tree import put
 
 spaces = gymnasium.spaces
@@ -231,12 +231,7 @@ class RolloutRows:
                         advice="Write the entry at the root.",
                     )
                 if not isinstance(value, torch.Tensor):
-                    raise WrongRows(
-                        f"The policy wrote {value!r} as {show_key(key)}; expected a tensor.",
-                        key=key,
-                        expected="a tensor",
-                        found=type(value).__name__,
-                    )
+                    raise wrong_column(key, "a tensor", type(value).__name__, owner="The policy")
                 output[key] = value.detach()
             elif value is not before[key]:
                 raise UsageError(

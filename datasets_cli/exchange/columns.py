@@ -18,6 +18,7 @@ from datasets_cli.schema.columns import (
     TRUNCATED,
     Key,
     show_key,
+    wrong_column,
 )
 from datasets_cli.schema.steps import MADE_BY_THE_CORE, NEXT_OBSERVATION, flag_problem
 
@@ -131,12 +132,12 @@ def _array(key: Key, values: Any) -> np.ndarray:
     if array.dtype.kind == "O" and not all(
         isinstance(each, str | bytes) or each is None for each in array.flat
     ):
-        raise WrongRows(
-            f"columns: {show_key(key)} contains Python objects, which rlds does not store.",
-            key=key,
-            expected="numbers or text",
-            found="Python objects",
-            advice="Convert it to an array of numbers or of str.",
+        raise wrong_column(
+            key,
+            "numbers or text",
+            "Python objects",
+            "Convert it to an array of numbers or of str.",
+            owner="columns",
         )
     return array
 
@@ -197,12 +198,7 @@ def episode_steps(columns: Mapping[Any, Any], what: str) -> StepColumns:
 def _flags_of_episode(key: Key, flag: np.ndarray, num_steps: int, what: str) -> np.ndarray:
     """Return the flags of all steps, bool ``[T]``, from the flag of the last step."""
     if problem := flag_problem(flag.reshape(1)):
-        raise WrongRows(
-            f"{what}: {show_key(key)} must be 0 or 1, found {problem}.",
-            key=key,
-            expected="0 or 1",
-            found=problem,
-        )
+        raise wrong_column(key, "0 or 1", problem, owner=what)
     flags = np.zeros(num_steps, np.bool_)
     flags[-1] = flag.item()
     return flags

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Literal, get_args
 
 from datasets_cli.core.options import check_choice, check_numbers
-from datasets_cli.errors import UsageError, argument, install_extra, wrong_value
+from datasets_cli.errors import UsageError, argument, install_extra, not_both, wrong_value
 
 Engine = Literal["local", "dask", "ray"]
 """Local processes, or the workers of a Dask or Ray cluster."""
@@ -69,12 +69,7 @@ class Workers(EngineOptions):
                 "For a cluster, pass engine= and address=.",
             )
         if not isinstance(self.address, str | None):
-            raise UsageError(
-                f"{argument('address')} is {self.address!r}; expected text, such as "
-                "tcp://host:8786.",
-                argument="address",
-                found=self.address,
-            )
+            raise wrong_value("address", "text, such as tcp://host:8786", self.address)
         check_choice("engine", self.engine, get_args(Engine))
         if self.engine != "local":
             self._check_cluster()
@@ -90,11 +85,7 @@ class Workers(EngineOptions):
 
     def _check_cluster(self) -> None:
         if self.executor is not None:
-            raise UsageError(
-                f"executor and engine {self.engine!r} exclude each other.",
-                argument="executor",
-                advice="Pass only one of them.",
-            )
+            raise not_both("executor", "engine")
         if self.engine == "dask" and not self.address:
             raise UsageError(
                 "The engine dask needs the address of a scheduler, "

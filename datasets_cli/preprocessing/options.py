@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from datasets_cli.core.options import check_choice, check_numbers
-from datasets_cli.errors import UsageError, argument, wrong_value
+from datasets_cli.errors import UsageError, argument, not_both, wrong_value
 from datasets_cli.install.options import LAYOUT, check_layout
 
 Per = Literal["chunk", "trajectory", "transition"]
@@ -75,12 +75,7 @@ class ChunkOptions:
             )
         check_layout(self.layout)
         if self.chunksize is not None and self.num_chunks is not None:
-            raise UsageError(
-                f"{argument('chunksize')} and {argument('num_chunks')} exclude each other.",
-                argument="num_chunks",
-                found=self.num_chunks,
-                advice="Pass only one of them.",
-            )
+            raise not_both("num_chunks", "chunksize", self.num_chunks)
         check_numbers(self)
 
 

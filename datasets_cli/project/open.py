@@ -20,6 +20,7 @@ from datasets_cli.errors import (
     argument,
     arguments_named,
     as_in_python,
+    wrong_value,
 )
 from datasets_cli.install.find import id_without_family, is_installed
 from datasets_cli.project.declaration import declaration_of
@@ -252,11 +253,7 @@ def add_data(call: AddCall) -> AddedData:
 
     config, path = call.chosen_config(), data_file(call.project)
     if not call.dataset:
-        raise UsageError(
-            f"{argument('dataset')} is empty text; expected an id.",
-            argument="dataset",
-            expected="an id",
-        )
+        raise wrong_value("dataset", "an id", call.dataset)
     # Derived and recorded datasets may be made later.
     if call.dataset.partition("/")[0] not in OWN:
         root = CacheRoot(config.root)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from datasets_cli.core.checked_json import Check, JsonForm, whole
-from datasets_cli.errors import ROOT, NoRewards, SourceError
+from datasets_cli.errors import ROOT, NoRewards, RldsError, SourceError, WrongRows
 from datasets_cli.sources.disk import MAX_NAME_BYTES
 
 if TYPE_CHECKING:
@@ -277,6 +277,21 @@ def successor_of(key: Key) -> Key:
 def show_key(key: Key) -> str:
     """Return a key for messages: ``next.observation``."""
     return ".".join(key)
+
+
+def wrong_column(
+    key: Key,
+    expected: object,
+    found: object,
+    advice: str | None = None,
+    *,
+    owner: str = "",
+    kind: type[RldsError] = WrongRows,
+) -> RldsError:
+    """Return the error of a column whose values are not the expected ones."""
+    name = f"{owner}: {show_key(key)}" if owner else show_key(key)
+    message = f"{name} is {found}; expected {expected}."
+    return kind(message, key=key, expected=expected, found=found, advice=advice)
 
 
 @lru_cache(4096)

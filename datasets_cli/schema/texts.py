@@ -22,6 +22,7 @@ from datasets_cli.schema.columns import (
     check_key,
     column_of,
     show_key,
+    wrong_column,
 )
 
 if TYPE_CHECKING:
@@ -180,10 +181,4 @@ def _as_str(key: Key, value: Any) -> str:
         return ""
     if isinstance(value, str):  # a subclass, such as that of numpy
         return str(value)
-    raise SourceError(
-        f"{show_key(key)} cannot be stored: expected numbers of one shape, or text, found an entry "
-        f"of type {type(value).__name__}.",
-        key=key,
-        expected="numbers of one shape, or text",
-        found=type(value).__name__,
-    )
+    raise wrong_column(key, "numbers of one shape, or text", type(value).__name__, kind=SourceError)

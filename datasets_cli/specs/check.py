@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from datasets_cli.errors import Unsupported, UsageError, WrongRows
+from datasets_cli.errors import Unsupported, WrongRows, wrong_value
 from datasets_cli.schema.columns import Key
 
 NUM_STEPS = 3
@@ -39,11 +39,8 @@ def check_env_specs(
         Unsupported: other values of return_contiguous, tensordict or break_when_any_done.
     """
     if not callable(getattr(env, "rollout", None)):
-        raise UsageError(
-            f"check_env_specs requires an environment with rollout() and specs, not {env!r}.",
-            argument="env",
-            found=env,
-            advice="Pass an environment such as GymEnv('CartPole-v1').",
+        raise wrong_value(
+            "env", "an environment with rollout() and specs, such as GymEnv('CartPole-v1')", env
         )
     options = {
         "return_contiguous": (return_contiguous, (None, True)),

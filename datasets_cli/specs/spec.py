@@ -15,7 +15,7 @@ from typing import Any, Self, SupportsIndex
 import numpy as np
 import torch
 
-from datasets_cli.errors import OutOfRange, Unsupported, UsageError
+from datasets_cli.errors import OutOfRange, Unsupported, UsageError, wrong_value
 
 ShapeLike = SupportsIndex | Iterable[SupportsIndex]
 """One size, or the size of each dimension."""
@@ -38,11 +38,7 @@ def shape_of(shape: ShapeLike | None) -> torch.Size:
             f"A shape must be integers, not {shape!r}.", argument="shape", found=shape
         ) from error
     if any(size < 0 for size in known):
-        raise UsageError(
-            f"The sizes of a shape must be at least 0, not {tuple(known)}.",
-            argument="shape",
-            found=tuple(known),
-        )
+        raise wrong_value("shape", "sizes of at least 0", tuple(known))
     return known
 
 
@@ -150,11 +146,7 @@ def known_dtype(dtype: torch.dtype | None) -> torch.dtype:
     if dtype is None:
         return torch.get_default_dtype()
     if not isinstance(dtype, torch.dtype):
-        raise UsageError(
-            f"dtype must be a torch dtype, for example torch.float32, not {dtype!r}.",
-            argument="dtype",
-            found=dtype,
-        )
+        raise wrong_value("dtype", "a torch dtype, for example torch.float32", dtype)
     return dtype
 
 

@@ -12,7 +12,7 @@ import zstandard
 from tensordict import TensorDictBase
 
 from datasets_cli.core.options import part_of, takes_fields
-from datasets_cli.errors import UsageError, wrong_value
+from datasets_cli.errors import UsageError, not_both, wrong_value
 from datasets_cli.replay.arguments import NestedKey, Numbers, Rows, key_of, whole_number
 from datasets_cli.replay.buffer.buffer import BatchOptions, ReplayBuffer, TensorDictBatchOptions
 from datasets_cli.replay.buffer.parts import storage_or_list
@@ -84,12 +84,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         storage = storage_or_list(options.storage)
         sampler, device = options.sampler, options.sampler_device
         if sampler is not None and device is not None:
-            raise UsageError(
-                "sampler= cannot be combined with sampler_device=.",
-                argument="sampler_device",
-                found=device,
-                advice="Pass the device to the sampler, or leave out the sampler.",
-            )
+            raise not_both("sampler_device", "sampler", device)
         if sampler is None:
             sampler = PrioritizedSampler(
                 capacity_of(storage),
@@ -167,11 +162,7 @@ class HEROptions(TensorDictBufferOptions):
 
     def __post_init__(self) -> None:
         if not callable(self.reward_fn):
-            raise UsageError(
-                f"reward_fn must be a function of a batch, not {self.reward_fn!r}.",
-                argument="reward_fn",
-                found=self.reward_fn,
-            )
+            raise wrong_value("reward_fn", "a function of a batch", self.reward_fn)
 
 
 @accepts_keywords

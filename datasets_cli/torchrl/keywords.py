@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from datasets_cli.errors import Unsupported, UsageError
+from datasets_cli.errors import Unsupported, not_both
 
 Class = TypeVar("Class", bound=type)
 
@@ -58,12 +58,7 @@ class Keyword:
                 advice=self.advice,
             )
         if arguments.get(target) is not None:
-            raise UsageError(
-                f"{owner} takes {target} or {name}, not both.",
-                argument=name,
-                found=value,
-                advice="Leave out one of them.",
-            )
+            raise not_both(name, target, value)
         arguments[target] = value if self.alias_of else value()
 
 

@@ -13,7 +13,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase, is_non_tensor
 
 from datasets_cli.core.options import takes_fields
-from datasets_cli.errors import DatasetNotInstalled, OutOfRange, Unsupported, UsageError
+from datasets_cli.errors import DatasetNotInstalled, OutOfRange, Unsupported, not_both
 from datasets_cli.experience.opening import TrajectoryDatasetOptions
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.experience.views import EpisodeReader
@@ -158,12 +158,7 @@ class MinariOptions(TrajectoryDatasetOptions):
         if not self.load_from_local_minari:
             return self
         if self.source is not None:
-            raise UsageError(
-                "load_from_local_minari=True cannot be combined with source=.",
-                argument="source",
-                found=self.source,
-                advice="Leave out one of them.",
-            )
+            raise not_both("source", "load_from_local_minari=True", self.source)
         root = os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets"
         folder = Path(root, os.fspath(self.dataset_id).removeprefix("minari/"), "data")
         if not folder.is_dir():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDict, pad
 
-from datasets_cli.errors import Unsupported, UsageError, WrongSize
+from datasets_cli.errors import Unsupported, WrongSize, not_both
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
 from datasets_cli.replay.mixing.offline_to_online import OfflineToOnline
 
@@ -76,12 +76,7 @@ class ReplayBufferTrainer:
                 advice="To store rows on disk, use LazyMemmapStorage(max_size) in the buffer.",
             )
         if flatten_tensordicts and max_dims is not None:
-            raise UsageError(
-                "max_dims cannot be combined with flatten_tensordicts.",
-                argument="max_dims",
-                found=max_dims,
-                advice="Leave out one of them.",
-            )
+            raise not_both("max_dims", "flatten_tensordicts", max_dims)
         self.replay_buffer = replay_buffer
         self.batch_size = None if iterate else batch_size
         self.device = device

@@ -57,12 +57,7 @@ class Points:
             near = difflib.get_close_matches(str(point), POINTS, 1)
             raise wrong_value("dest", POINTS, point, f"Did you mean {near[0]}?" if near else None)
         if not callable(function):
-            kind = type(function).__name__
-            raise UsageError(
-                f"The function for {point} must be callable, not {kind}.",
-                argument="op",
-                found=kind,
-            )
+            raise wrong_value("op", "a function", type(function))
         self._functions[point].append(partial(function, **options) if options else function)
 
     def functions(self, point: str) -> list[PointFunction]:

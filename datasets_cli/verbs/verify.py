@@ -23,8 +23,8 @@ from datasets_cli.errors import (
     PartialFailure,
     RldsError,
     UnknownDataset,
-    UsageError,
     argument,
+    not_both,
 )
 from datasets_cli.formats.limits import raised_limits
 from datasets_cli.install.find import condition_of, installed_id, read_manifest_of
@@ -111,11 +111,7 @@ def verify(call: VerifyCall) -> list[VerifiedDataset]:
     """
     config = call.chosen_config()
     if call.quick and call.deep:
-        raise UsageError(
-            f"{argument('quick')} compares sizes only, but {argument('deep')} reads every value.",
-            argument="deep",
-            advice="Pass only one of them.",
-        )
+        raise not_both("deep", f"{argument('quick')}, which compares sizes only")
     results: dict[str, VerifiedDataset] = {}
     for text in named_ids(call.ids):
         try:

@@ -14,7 +14,7 @@ import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
 import torch
@@ -461,16 +461,19 @@ def test_a_module_has_the_names_that_torchrl_has_there_and_no_others() -> None:
             assert getattr(module, name) is public_names.find(name), path
 
 
+def is_list(node: ast.stmt) -> TypeGuard[ast.Assign | ast.AugAssign]:
+    """Return whether a statement is a part of ``__all__`` that type checkers understand."""
+    return isinstance(node, ast.Assign | ast.AugAssign)
+
+
 def test_type_checkers_see_the_names_of_a_module() -> None:
     for path, module in names_only().items():
         tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
-        (literal,) = [
-            ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign)
-        ]
+        listed = [eval(ast.unparse(n.value), vars(module)) for n in tree.body if is_list(n)]
         (block,) = [node for node in tree.body if isinstance(node, ast.If)]
         (line,) = map(ast.unparse, block.body)
         assert line == "from datasets_cli.torchrl.names import *", path
-        assert literal == module.__all__, path
+        assert [name for names in listed for name in names] == module.__all__, path
 
 
 def test_modules_below_are_attributes_and_unknown_names_are_refused() -> None:

@@ -83,11 +83,7 @@ class CollectorOptions:
     def __post_init__(self) -> None:
         _, total = self.frames
         if total != -1 and total < 1:
-            raise UsageError(
-                f"total_frames must be at least 1, or -1 for no limit, not {total}.",
-                argument="total_frames",
-                found=total,
-            )
+            raise wrong_value("total_frames", "1 or more, or -1 for no limit", total)
         for name in ("max_frames_per_traj", "init_random_frames"):
             if (number := getattr(self, name)) is not None:
                 whole_number(name, number, -1)
@@ -98,10 +94,8 @@ class CollectorOptions:
                     f"{name} must be a function, not {function!r}.", argument=name, found=function
                 )
         if self.replay_buffer is not None and not hasattr(self.replay_buffer, "extend"):
-            raise UsageError(
-                f"replay_buffer must have the method extend(rows), not {self.replay_buffer!r}.",
-                argument="replay_buffer",
-                found=self.replay_buffer,
+            raise wrong_value(
+                "replay_buffer", "an object with the method extend(rows)", self.replay_buffer
             )
         _ = self.interaction_type  # raises an error for an unknown name
 
@@ -183,11 +177,10 @@ class MultiProcessOptions(CollectorOptions):
         self._repeat()
         functions, kwargs = self.create_env_fn, self.create_env_kwargs
         if not isinstance(functions, Sequence) or not functions:
-            raise UsageError(
-                "create_env_fn must be a list with a function or an environment per process, such "
-                f"as [make_env] * 4, not {functions!r}.",
-                argument="create_env_fn",
-                found=functions,
+            raise wrong_value(
+                "create_env_fn",
+                "a list with a function or an environment per process, such as [make_env] * 4",
+                functions,
             )
         for number, function in enumerate(functions):
             is_known = callable(function) or isinstance(function, Environment)
@@ -236,11 +229,7 @@ class MultiSyncOptions(MultiProcessOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.cat_results not in (None, "stack") and type(self.cat_results) is not int:
-            raise UsageError(
-                f"cat_results must be 'stack' or a dimension such as 0, not {self.cat_results!r}.",
-                argument="cat_results",
-                found=self.cat_results,
-            )
+            raise wrong_value("cat_results", "'stack' or a dimension such as 0", self.cat_results)
 
 
 def split_frames(name: str, frames: int, count: int, parts: str) -> int:

@@ -174,11 +174,10 @@ def make_environment(
             )
         return environment
     if not is_environment(environment):
-        raise UsageError(
-            "create_env_fn must be an environment, such as GymEnv('CartPole-v1'), or a function "
-            f"that returns one, not {environment!r}.",
-            argument="create_env_fn",
-            found=type(environment).__name__,
+        raise wrong_value(
+            "create_env_fn",
+            "an environment, such as GymEnv('CartPole-v1'), or a function that returns one",
+            type(environment),
         )
     return TensorDictEnvironment(environment, options.environment_device)
 
@@ -230,9 +229,4 @@ def _weights_by_name(weights: Any) -> Mapping[str, Any]:
         return {str(key): value for key, value in weights.flatten_keys(".").items()}
     if isinstance(weights, Mapping):
         return weights
-    kind = type(weights).__name__
-    raise UsageError(
-        f"weights must be a module, its state_dict or a TensorDict of it, not {kind}.",
-        argument="weights",
-        found=kind,
-    )
+    raise wrong_value("weights", "a module, its state_dict or a TensorDict of it", type(weights))

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
-from datasets_cli.errors import NotWritable, Unsupported, UsageError
+from datasets_cli.errors import NotWritable, Unsupported, UsageError, wrong_value
 from datasets_cli.replay.arguments import Rows, StateDict, nested_key, whole_number
 from datasets_cli.replay.batches.ahead import STALE, DrawnBatch, Prefetch, ReadAhead, side_stream_of
 from datasets_cli.replay.batches.drawing import DrawGenerator, access_to, check_generator
@@ -285,11 +285,7 @@ class BatchReader(BatchMaker):
                 advice="Pass batch_size=.",
             )
         if collate_fn is not None and not callable(collate_fn):
-            raise UsageError(
-                f"collate_fn must be a function of a batch, not {collate_fn!r}.",
-                argument="collate_fn",
-                found=collate_fn,
-            )
+            raise wrong_value("collate_fn", "a function of a batch", collate_fn)
         self.sampler = sampler
         self.transform = transform
         self.collate_fn = collate_fn

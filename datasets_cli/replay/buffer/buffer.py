@@ -20,7 +20,6 @@ from datasets_cli.errors import (
     UnknownKey,
     Unsupported,
     UsageError,
-    argument,
     install_extra,
     wrong_value,
 )
@@ -66,12 +65,7 @@ def choose_format(name: str, *, cast: bool = False) -> BatchFormat | None:
     """Return the format of a name; None for torch's."""
     check_choice("format", name, NAMES)
     if cast not in (False, True):
-        raise UsageError(
-            f"{argument('cast')} must be True or False, not {cast!r}.",
-            argument="cast",
-            found=cast,
-            advice=DTYPES,
-        )
+        raise wrong_value("cast", "True or False", cast, DTYPES)
     if cast and name != "jax":
         raise UsageError(
             f"cast=True is for format 'jax', which may have 32 bits only; {name!r} keeps the "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from typing import Any, Self
 
 import torch
@@ -103,11 +102,7 @@ class TensorDictReplayBuffer(ReplayBuffer):
         """
         rows = rows_of_arrays(arrays, 1, cls._array_kinds)
         if not isinstance(rows, TensorDictBase):
-            raise WrongRows(
-                f"from_arrays expects a nested dict of arrays, not {reprlib.repr(arrays)}.",
-                argument="arrays",
-                found=type(arrays).__name__,
-            )
+            raise wrong_value("arrays", "a nested dict of arrays", type(arrays), kind=WrongRows)
         buffer = cls(**{"storage": LazyTensorStorage(len(rows)), **options})
         buffer.extend(rows)
         return buffer

@@ -18,7 +18,15 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.storages.sequences import dataset_of_rows
 from datasets_cli.replay.transforms.transform import Transform, required_entry
 from datasets_cli.schema.bits import to_tensor
-from datasets_cli.schema.columns import DONE, REWARD, TERMINATED, TRUNCATED, Key, show_key
+from datasets_cli.schema.columns import (
+    DONE,
+    REWARD,
+    TERMINATED,
+    TRUNCATED,
+    Key,
+    show_key,
+    wrong_column,
+)
 from datasets_cli.schema.shapes import Mask, RowNumbers
 from datasets_cli.schema.tree import Tree, entry, put
 
@@ -305,25 +313,14 @@ def _leaf(rows: Tree | TensorDictBase, key: Key) -> torch.Tensor:
     leaf = _tensor(entry(rows, key))
     if not isinstance(leaf, torch.Tensor):
         kind = "missing from some rows" if leaf is None else type(leaf).__name__
-        raise WrongRows(
-            f"{show_key(key)} is {kind}; goals need one tensor of all rows.",
-            key=key,
-            expected="one tensor of all rows",
-            found=kind,
-        )
+        raise wrong_column(key, "one tensor of all rows", kind)
     return leaf
 
 
 def _flags(rows: Tree | TensorDictBase, key: Key) -> torch.Tensor:
     flags = _leaf(rows, key)
     if flags.dtype != torch.bool:
-        raise WrongRows(
-            f"{show_key(key)} is {flags.dtype}, not a flag.",
-            key=key,
-            expected=torch.bool,
-            found=flags.dtype,
-            advice="Write it as bool.",
-        )
+        raise wrong_column(key, torch.bool, flags.dtype, "Write it as bool.")
     return flags
 
 

@@ -22,7 +22,7 @@ from datasets_cli.replay.arguments import NestedKey, Numbers, Rows, key_of, keys
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.bits import TYPE_NAMES, torch_dtype
-from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Key, show_key, wrong_column
 from datasets_cli.schema.texts import TEXT
 from datasets_cli.schema.tree import leaves_in
 
@@ -311,12 +311,7 @@ class _RenamedColumns:
         if key not in columns:
             raise _unknown_column(self.name, key, columns)
         if columns[key].dtype == TEXT:
-            raise WrongRows(
-                f"{self.name}: {show_key(key)} is text; expected numbers.",
-                key=key,
-                expected="numbers",
-                found=TEXT,
-            )
+            raise wrong_column(key, "numbers", TEXT, owner=self.name)
         return columns[key]
 
 

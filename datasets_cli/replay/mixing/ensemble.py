@@ -15,6 +15,7 @@ from datasets_cli.errors import (
     OutOfRange,
     UsageError,
     WrongSize,
+    not_both,
     wrong_value,
 )
 from datasets_cli.replay.arguments import (
@@ -111,11 +112,7 @@ class SamplerEnsemble:
         num_buffer_sampled: int | None = None,
     ) -> None:
         if sample_from_all and (p is not None or num_buffer_sampled not in (None, len(samplers))):
-            raise UsageError(
-                "sample_from_all=True draws from every member; it cannot be combined with p or "
-                "num_buffer_sampled.",
-                argument="sample_from_all",
-            )
+            raise not_both("sample_from_all", "p or num_buffer_sampled")
         self.samplers = samplers
         self.sample_from_all = sample_from_all
         self.num_buffer_sampled = (
@@ -336,10 +333,8 @@ class ReplayBufferEnsemble(MixedBuffers):
                 "An ensemble needs either buffers, or storages and samplers.", argument="buffers"
             )
         elif p is not None or sample_from_all or num_buffer_sampled:
-            raise UsageError(
-                "p, sample_from_all and num_buffer_sampled cannot be combined with samplers=.",
-                argument="samplers",
-                advice="Pass them to SamplerEnsemble.",
+            raise not_both(
+                "samplers", "p, sample_from_all or num_buffer_sampled, arguments of SamplerEnsemble"
             )
         else:
             buffers = members_of(storages, samplers, writers, collate_fns)

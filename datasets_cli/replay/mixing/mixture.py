@@ -12,7 +12,14 @@ import torch
 from datasets_cli.core.options import check_types, part_of, suggests_keywords, takes_fields
 from datasets_cli.core.progress import Note
 from datasets_cli.core.quantities import dropped_steps
-from datasets_cli.errors import NotWritable, Unsupported, UsageError, WrongSize, wrong_value
+from datasets_cli.errors import (
+    NotWritable,
+    Unsupported,
+    UsageError,
+    WrongSize,
+    not_both,
+    wrong_value,
+)
 from datasets_cli.exchange.dataset_writer import OwnOptions, making, own_id, save_steps
 from datasets_cli.exchange.steps import StepColumns
 from datasets_cli.preprocessing.result import arrays_of
@@ -233,12 +240,7 @@ class MixtureOptions(TensorDictBatchOptions, SliceOptions):
     def _check_members(self) -> None:
         if isinstance(self.members, Mapping):
             if self.weights is not None:
-                raise UsageError(
-                    "weights= cannot be combined with members={buffer: weight}.",
-                    argument="weights",
-                    found=self.weights,
-                    advice="Pass a list of members, or leave out weights=.",
-                )
+                raise not_both("weights", "members={buffer: weight}", self.weights)
         # A buffer is iterable, too: a list of its batches would be endless.
         elif isinstance(self.members, ReplayBuffer | Member) or not isinstance(
             self.members, Iterable
@@ -262,12 +264,7 @@ class MixtureOptions(TensorDictBatchOptions, SliceOptions):
         }
         names = [name for name, is_set in drawing.items() if is_set]
         if self.sampler is not None and names:
-            raise UsageError(
-                f"sampler= cannot be combined with {', '.join(names)}.",
-                argument="sampler",
-                found=names,
-                advice="Leave out one or the other.",
-            )
+            raise not_both("sampler", ", ".join(names), names)
         epoch_names = [name for name, is_set in epochs.items() if is_set]
         if epoch_names and self.epoch is None:
             raise UsageError(
@@ -390,11 +387,8 @@ class Mixture(TensorDictReplayBuffer):
         check_types(options)
         rows = mixture_storage([*options.members])
         if options.prefetch and rows.written:
-            raise UsageError(
-                f"prefetch cannot be combined with {', '.join(rows.written)}, whose rows change.",
-                argument="prefetch",
-                found=rows.written,
-                advice="Leave out prefetch.",
+            raise not_both(
+                "prefetch", f"{', '.join(rows.written)}, whose rows change", rows.written
             )
         batches = part_of(options, TensorDictBatchOptions)
         if options.sampler is None:
@@ -502,9 +496,4 @@ def _check_epoch(rows: MixtureStorage, weights: MixtureWeights, end: EpochEnd) -
             advice="Leave out the weights, or pass epoch='first' or epoch='last'.",
         )
     if rows.written:
-        raise UsageError(
-            f"epoch cannot be combined with {', '.join(rows.written)}, whose rows change.",
-            argument="epoch",
-            found=rows.written,
-            advice="Leave out epoch= to draw with replacement.",
-        )
+        raise not_both("epoch", f"{', '.join(rows.written)}, whose rows change", rows.written)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from datasets_cli.errors import UnknownKey, WrongRows, wrong_value
+from datasets_cli.errors import UnknownKey, wrong_value
 from datasets_cli.replay.arguments import NestedKey, key_of
 from datasets_cli.replay.trajectories.bounds import RowEntries
 from datasets_cli.replay.trajectories.trajectory_table import (
@@ -29,6 +29,7 @@ from datasets_cli.schema.columns import (
     refuse_missing_reward,
     rows_per_block,
     show_key,
+    wrong_column,
 )
 from datasets_cli.schema.shapes import LengthArray, RowNumbers
 from datasets_cli.store.dataset import Dataset
@@ -162,12 +163,8 @@ class RowLeaves:
         leaf = self._entries.entry(key, rows)
         if not isinstance(leaf, torch.Tensor) or leaf.is_complex():
             found = str(leaf.dtype) if isinstance(leaf, torch.Tensor) else "not a tensor"
-            raise WrongRows(
-                f"{show_key(key)} is {found}; a condition reads real numbers.",
-                key=key,
-                expected="real numbers",
-                found=found,
-                advice="Give query() a function of a trajectory.",
+            raise wrong_column(
+                key, "real numbers", found, "Give query() a function of a trajectory."
             )
         as_float = str(leaf.dtype).removeprefix("torch.") in AS_FLOAT32
         return (leaf.float() if as_float else leaf).cpu().numpy()
@@ -203,13 +200,7 @@ class Rollout:
         """Return an entry of one number per row, ``[N, 1]``."""
         column: torch.Tensor = self._data.get(key)
         if column.numel() != len(self._data):
-            raise WrongRows(
-                f"Trajectories need one number per row; {show_key(key)} has the shape "
-                f"{list(column.shape[1:])}.",
-                key=key,
-                expected="one number per row",
-                found=list(column.shape[1:]),
-            )
+            raise wrong_column(key, "one number per row", list(column.shape[1:]))
         return column.reshape(-1, 1)
 
 

@@ -25,7 +25,7 @@ from torch.utils import _pytree
 from datasets_cli.errors import WrongRows
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.schema.bits import bits_of, stack_tensors, to_tensor
-from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Key, wrong_column
 from datasets_cli.schema.shapes import RowNumbers
 from datasets_cli.schema.tree import Tree, grow_tree, leaves_in, put
 from datasets_cli.store.selection import SelectedTexts
@@ -111,12 +111,8 @@ def _tensor_of(key: Key, array: Any) -> Any:
     try:
         return to_tensor(np.require(array, array.dtype.newbyteorder("="), ("C", "W")))
     except (TypeError, ValueError) as error:
-        raise WrongRows(
-            f"{show_key(key)} is an array of {array.dtype}; expected numbers or texts.",
-            key=key,
-            expected="numbers or texts",
-            found=str(array.dtype),
-            advice="Convert the array.",
+        raise wrong_column(
+            key, "numbers or texts", str(array.dtype), "Convert the array."
         ) from error
 
 

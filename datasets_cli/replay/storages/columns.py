@@ -25,7 +25,7 @@ from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.storages.collate import LeafColumn, ValueColumn, as_bits, make_batch
 from datasets_cli.replay.storages.description import TensorBytes
 from datasets_cli.schema.bits import MOVABLE, bits_dtype, checked_numbers, take_rows
-from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Key, show_key, wrong_column
 from datasets_cli.schema.shapes import RowNumbers
 from datasets_cli.schema.tree import Tree, TreePlan, entry
 
@@ -504,13 +504,7 @@ class RowColumns:
         """Return a column of one number per row, ``[T, W]``: T steps of W environments."""
         column = self.leaf(key, num_rows)
         if column.numel() != num_rows:
-            raise WrongRows(
-                f"{show_key(key)} is {tuple(column.shape[1:])} a row; trajectories need one "
-                "number.",
-                key=key,
-                expected=(),
-                found=tuple(column.shape[1:]),
-            )
+            raise wrong_column(key, "one number per row", tuple(column.shape[1:]))
         return column.reshape(-1, self.schema.width)
 
     def snapshot(self, num_rows: int) -> RowsSnapshot:

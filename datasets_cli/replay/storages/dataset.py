@@ -20,7 +20,7 @@ from datasets_cli.replay.storages.options import PreviousRewardOptions, StorageO
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.bounds import TrajectoryIndex, TrajectoryKeys
 from datasets_cli.schema.bits import fill_rows, join_tensors
-from datasets_cli.schema.columns import Key, key_in, show_key
+from datasets_cli.schema.columns import Key, key_in, show_key, wrong_column
 from datasets_cli.schema.mapping import choose_device_options
 from datasets_cli.schema.shapes import Offsets, RowNumbers
 from datasets_cli.schema.texts import TEXT
@@ -140,12 +140,7 @@ class DatasetStorage(Storage):
     def scalar_column(self, key: Key) -> torch.Tensor:
         """Return a column of one number per row, ``[rows, 1]``."""
         if any(text.key == key for text in self.dataset.manifest.texts):
-            raise WrongRows(
-                f"{show_key(key)} is text; trajectories need numbers.",
-                key=key,
-                expected="one number per row",
-                found=TEXT,
-            )
+            raise wrong_column(key, "one number per row", TEXT)
         column = self.dataset.columns(key).get(key)
         if column is None or column.numel() != len(self):
             raise WrongRows(

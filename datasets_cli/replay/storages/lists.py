@@ -21,7 +21,7 @@ from datasets_cli.replay.storages.columns import inner_shape
 from datasets_cli.replay.storages.description import TensorBytes, describe, restore
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
 from datasets_cli.schema.bits import stack_tensors
-from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Key, show_key, wrong_column
 from datasets_cli.schema.shapes import RowNumbers
 from datasets_cli.torchrl.keywords import accepts_keywords
 
@@ -179,11 +179,7 @@ class ListStorage(WritableStorage):
             )
         numbers = [item.get(key) for item in items]
         if any(number.numel() != 1 for number in numbers):
-            raise WrongRows(
-                f"{show_key(key)} has several numbers per row; trajectories need one.",
-                key=key,
-                expected="one number per row",
-            )
+            raise wrong_column(key, "one number per row", "several numbers")
         return stack_tensors([number.reshape(1) for number in numbers])
 
 

@@ -40,7 +40,7 @@ from datasets_cli.replay.trajectories.trajectory_table import (
     values_of_view,
 )
 from datasets_cli.schema.bits import MOVABLE, fill_rows
-from datasets_cli.schema.columns import REWARD, Key, rows_per_block, show_key
+from datasets_cli.schema.columns import REWARD, Key, rows_per_block, show_key, wrong_column
 from datasets_cli.schema.shapes import MaskArray, OffsetArray, RowArray, RowNumbers
 from datasets_cli.schema.trajectories import ends_of
 from datasets_cli.schema.tree import Tree, entry
@@ -180,12 +180,8 @@ def returns_dtype(rewards: torch.Tensor) -> np.dtype:
     except (NotImplementedError, RuntimeError):  # torch does not compute with this dtype
         is_real = False
     if not is_real:
-        raise WrongRows(
-            f"{show_key(REWARD)} is {rewards.dtype}; returns to go are sums of real numbers.",
-            key=REWARD,
-            expected="real numbers",
-            found=rewards.dtype,
-            advice="Convert it with preprocess() first.",
+        raise wrong_column(
+            REWARD, "real numbers", rewards.dtype, "Convert it with preprocess() first."
         )
     return np.dtype(np.float64 if rewards.dtype in WIDE else np.float32)
 
@@ -467,12 +463,7 @@ def _check_fits(value: float, leaf: object, key: Key) -> None:
             _check_fits(value, part, (*key, name))
         return
     if not isinstance(leaf, torch.Tensor):
-        raise WrongRows(
-            f"The rows have no numbers at {show_key(key)} to pad with {value}.",
-            key=key,
-            expected="numbers",
-            found=type(leaf).__name__,
-        )
+        raise wrong_column(key, "numbers to pad", type(leaf).__name__)
     dtype = leaf.dtype
     is_whole = not dtype.is_floating_point and not dtype.is_complex
     # Unsigned and narrow integers wrap around, which changes the number.

@@ -22,7 +22,15 @@ import torch
 
 from datasets_cli.errors import UnknownKey, UsageError, WrongRows
 from datasets_cli.schema.bits import bits_of
-from datasets_cli.schema.columns import DONE, EPISODE, TERMINATED, TRUNCATED, Key, show_key
+from datasets_cli.schema.columns import (
+    DONE,
+    EPISODE,
+    TERMINATED,
+    TRUNCATED,
+    Key,
+    show_key,
+    wrong_column,
+)
 from datasets_cli.schema.shapes import (
     Lengths,
     Mask,
@@ -315,12 +323,7 @@ def fragmented_index(number: torch.Tensor, step: torch.Tensor, key: Key) -> Traj
 def _whole(key: Key, column: torch.Tensor) -> torch.Tensor:
     """Return a column ``[T, W]`` of whole numbers as ``[T * W]``."""
     if column.dtype == torch.bool or column.is_floating_point() or column.is_complex():
-        raise WrongRows(
-            f"{show_key(key)} is {column.dtype}; fragmented trajectories need whole numbers.",
-            key=key,
-            expected="whole numbers",
-            found=column.dtype,
-        )
+        raise wrong_column(key, "whole numbers", column.dtype)
     return column.reshape(-1).cpu()
 
 
@@ -337,9 +340,4 @@ def _flags(key: Key, column: torch.Tensor) -> torch.Tensor:
     try:
         return column.bool()
     except NotImplementedError as error:
-        raise WrongRows(
-            f"{show_key(key)} is {column.dtype}, not a flag.",
-            key=key,
-            expected=torch.bool,
-            found=column.dtype,
-        ) from error
+        raise wrong_column(key, torch.bool, column.dtype) from error

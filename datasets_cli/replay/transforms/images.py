@@ -12,7 +12,7 @@ from tensordict import TensorDict
 from datasets_cli.errors import WrongRows, WrongSize, wrong_value
 from datasets_cli.replay.arguments import NestedKeys, whole_number
 from datasets_cli.replay.transforms.transform import KeyMap, Transform, required_entry
-from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Key, show_key, wrong_column
 
 WEIGHT_BITS = 22
 BLOCK_NUMBERS = 1 << 20
@@ -132,14 +132,13 @@ class ScaledFloatFrame(Transform):
         for source, target in self._frames.pairs:
             frames = required_entry(batch, source, "ScaledFloatFrame")
             if frames.dtype != torch.uint8:
-                raise WrongRows(
-                    f"ScaledFloatFrame scales torch.uint8; {show_key(source)} is {frames.dtype} "
-                    f"{list(frames.shape)}.",
-                    key=source,
-                    expected=torch.uint8,
-                    found=frames.dtype,
-                    advice="Remove the transform if frames are scaled already; ObservationNorm "
-                    "scales other numbers.",
+                raise wrong_column(
+                    source,
+                    torch.uint8,
+                    frames.dtype,
+                    "Remove the transform if frames are scaled already; ObservationNorm scales "
+                    "other numbers.",
+                    owner="ScaledFloatFrame",
                 )
             batch.set(target, frames.to(self.dtype).div_(255))
         return batch
@@ -309,13 +308,12 @@ class Resize(Transform):
         for source, target in self._frames.keys.pairs:
             frames = self._frames.of(batch, source)
             if frames.dtype != torch.uint8 and not frames.is_floating_point():
-                raise WrongRows(
-                    f"Resize needs torch.uint8 or floating point frames; {show_key(source)} is "
-                    f"{frames.dtype} {list(frames.shape)}.",
-                    key=source,
-                    expected="torch.uint8 or floating point",
-                    found=frames.dtype,
-                    advice="Use DTypeCastTransform before.",
+                raise wrong_column(
+                    source,
+                    "torch.uint8 or floating point",
+                    frames.dtype,
+                    "Use DTypeCastTransform before.",
+                    owner="Resize",
                 )
             for size, dim in reversed(self._frames.sizes):  # widths first
                 frames = resampled(frames, size, dim)

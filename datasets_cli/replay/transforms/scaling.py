@@ -14,7 +14,7 @@ from datasets_cli.replay.arguments import NestedKeys, keys_of
 from datasets_cli.replay.storages.dataset import DatasetStorage, FrameStack
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.transform import KeyMap, Transform, stored_map
-from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Key, show_key, wrong_column
 from datasets_cli.schema.summary import RunningMoments
 from datasets_cli.schema.tree import entry
 
@@ -214,11 +214,6 @@ def _moments(chunks: Iterator[torch.Tensor], key: Key) -> tuple[torch.Tensor, to
             found=moments.count,
         )
     if not np.isfinite(moments.squares).all():
-        raise WrongRows(
-            f"The mean of {show_key(key)} needs finite numbers; found NaN or infinity.",
-            key=key,
-            expected="finite numbers",
-            found="NaN or infinity",
-        )
+        raise wrong_column(key, "finite numbers", "NaN or infinity")
     deviation = np.sqrt(moments.squares / (moments.count - 1))
     return torch.as_tensor(moments.mean).to(dtype), torch.as_tensor(deviation).to(dtype)

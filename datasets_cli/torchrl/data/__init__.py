@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from datasets_cli.torchrl.data import replay_buffers
 from datasets_cli.torchrl.names import torchrl_names
 
 __all__ = [
@@ -12,58 +13,23 @@ __all__ = [
     "Categorical",
     "Composite",
     "CompositeSpec",
-    "CompressedListStorage",
     "DiscreteTensorSpec",
-    "HERReplayBuffer",
-    "HindsightStrategy",
-    "ImmutableDatasetWriter",
-    "LazyMemmapStorage",
-    "LazyStackStorage",
-    "LazyTensorStorage",
-    "ListStorage",
     "MultiCategorical",
     "MultiDiscreteTensorSpec",
     "MultiOneHot",
     "MultiOneHotDiscreteTensorSpec",
     "MultiStep",
     "NonTensor",
-    "OfflineToOnlineReplayBuffer",
     "OneHot",
     "OneHotDiscreteTensorSpec",
-    "PrioritizedReplayBuffer",
-    "PrioritizedSampler",
-    "PrioritizedSliceSampler",
-    "RandomSampler",
-    "ReplayBuffer",
-    "ReplayBufferEnsemble",
-    "RoundRobinWriter",
-    "Sampler",
-    "SamplerEnsemble",
-    "SamplerWithoutReplacement",
-    "SliceSampler",
-    "SliceSamplerWithoutReplacement",
-    "Storage",
-    "StorageEnsemble",
-    "TensorDictMaxValueWriter",
-    "TensorDictPrioritizedReplayBuffer",
-    "TensorDictReplayBuffer",
-    "TensorDictRoundRobinWriter",
     "TensorSpec",
-    "TensorStorage",
-    "Trajectory",
-    "TrajectoryPredicate",
     "Unbounded",
     "UnboundedContinuous",
     "UnboundedContinuousTensorSpec",
     "UnboundedDiscrete",
     "UnboundedDiscreteTensorSpec",
-    "Writer",
-    "WriterEnsemble",
-    "filter_trajectories",
-    "iter_trajectories",
-    "prefill_replay_buffer",
-    "traj",
 ]
+__all__ += replay_buffers.__all__
 
 if TYPE_CHECKING:
     from datasets_cli.torchrl.names import *

@@ -2,35 +2,16 @@
 
 from typing import TYPE_CHECKING
 
+from datasets_cli.torchrl.envs import transforms
 from datasets_cli.torchrl.names import torchrl_names
 
 __all__ = [
-    "CatFrames",
-    "CatTensors",
-    "CenterCrop",
-    "Compose",
-    "DTypeCastTransform",
-    "DoubleToFloat",
-    "ExcludeTransform",
     "GymEnv",
-    "InitTracker",
-    "MultiStepTransform",
-    "ObservationNorm",
     "ParallelEnv",
-    "RandomCropTensorDict",
-    "RenameTransform",
-    "Resize",
-    "Reward2GoTransform",
-    "RewardScaling",
-    "RewardSum",
-    "SelectTransform",
     "SerialEnv",
-    "StepCounter",
-    "ToTensorImage",
-    "Transform",
-    "UnsqueezeTransform",
     "check_env_specs",
 ]
+__all__ += transforms.__all__
 
 if TYPE_CHECKING:
     from datasets_cli.torchrl.names import *

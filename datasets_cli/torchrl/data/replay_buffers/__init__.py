@@ -2,46 +2,29 @@
 
 from typing import TYPE_CHECKING
 
+from datasets_cli.torchrl.data.replay_buffers import (
+    her,
+    offline_to_online,
+    replay_buffers,
+    samplers,
+    storages,
+    writers,
+)
 from datasets_cli.torchrl.names import torchrl_names
 
 __all__ = [
-    "CompressedListStorage",
-    "HERReplayBuffer",
-    "HindsightStrategy",
-    "ImmutableDatasetWriter",
-    "LazyMemmapStorage",
-    "LazyStackStorage",
-    "LazyTensorStorage",
-    "ListStorage",
-    "OfflineToOnlineReplayBuffer",
-    "PrioritizedReplayBuffer",
-    "PrioritizedSampler",
-    "PrioritizedSliceSampler",
-    "RandomSampler",
-    "ReplayBuffer",
-    "ReplayBufferEnsemble",
-    "RoundRobinWriter",
-    "Sampler",
-    "SamplerEnsemble",
-    "SamplerWithoutReplacement",
-    "SliceSampler",
-    "SliceSamplerWithoutReplacement",
-    "Storage",
-    "StorageEnsemble",
-    "TensorDictMaxValueWriter",
-    "TensorDictPrioritizedReplayBuffer",
-    "TensorDictReplayBuffer",
-    "TensorDictRoundRobinWriter",
-    "TensorStorage",
     "Trajectory",
     "TrajectoryPredicate",
-    "Writer",
-    "WriterEnsemble",
     "filter_trajectories",
     "iter_trajectories",
-    "prefill_replay_buffer",
     "traj",
 ]
+__all__ += her.__all__
+__all__ += offline_to_online.__all__
+__all__ += replay_buffers.__all__
+__all__ += samplers.__all__
+__all__ += storages.__all__
+__all__ += writers.__all__
 
 if TYPE_CHECKING:
     from datasets_cli.torchrl.names import *

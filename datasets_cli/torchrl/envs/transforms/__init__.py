@@ -2,31 +2,11 @@
 
 from typing import TYPE_CHECKING
 
+from datasets_cli.torchrl.envs.transforms import transforms
 from datasets_cli.torchrl.names import torchrl_names
 
-__all__ = [
-    "CatFrames",
-    "CatTensors",
-    "CenterCrop",
-    "Compose",
-    "DTypeCastTransform",
-    "DoubleToFloat",
-    "ExcludeTransform",
-    "InitTracker",
-    "MultiStepTransform",
-    "ObservationNorm",
-    "RandomCropTensorDict",
-    "RenameTransform",
-    "Resize",
-    "Reward2GoTransform",
-    "RewardScaling",
-    "RewardSum",
-    "SelectTransform",
-    "StepCounter",
-    "ToTensorImage",
-    "Transform",
-    "UnsqueezeTransform",
-]
+__all__ = ["MultiStepTransform"]
+__all__ += transforms.__all__
 
 if TYPE_CHECKING:
     from datasets_cli.torchrl.names import *
