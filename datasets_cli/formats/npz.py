@@ -75,7 +75,8 @@ def read_headers(path: Path, required: Collection[str] = ()) -> dict[str, NpzArr
             )
     rows = {name: found[name].shape[0] for name in required}
     if len({*rows.values()}) > 1:
-        problem = f"{path.name}: expected one row for each step in every array, found {rows}."
+        listed = ", ".join(f"{name} {count:,}" for name, count in rows.items())
+        problem = f"{path.name}: expected one row for each step in every array, found {listed}."
         raise SourceError(problem, path=path, found=rows)
     return found
 

@@ -152,8 +152,8 @@ def _count(path: Path, header: NpzArray) -> tuple[int, int]:
 def _wrong(path: Path, name: str, expected: str, found: str, row: int | None = None) -> SourceError:
     place = "" if row is None else f" in row {row:,}"
     return SourceError(
-        f"{path.name}: expected of {name}: {expected}; found {found}{place}. The file is damaged, "
-        "or is that of another dataset.",
+        f"{path.name}: the array {name} is wrong{place}: expected {expected}, found {found}. The "
+        "file is damaged, or belongs to another dataset.",
         path=path,
         key=name,
         row=row,
