@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from tensordict import TensorDict
@@ -173,29 +174,16 @@ def _norms(
         for column in columns.of_numbers(text, "normalise"):
             key, successor = column.key, ("next", *column.key)
             if column.dtype == "bool" or column.dtype.startswith("complex"):
-                raise UsageError(
-                    f"{argument('normalise')}: {show_key(key)} is {column.dtype}; expected real "
-                    "numbers.",
-                    argument="normalise",
-                    key=key,
-                    expected="real numbers",
-                    found=column.dtype,
-                )
+                problem, expected = f"is {column.dtype}; expected real numbers", "real numbers"
+                raise _misfit("normalise", key, problem, expected=expected, found=column.dtype)
             if key in resized:
-                raise UsageError(
-                    f"{argument('normalise')}: the frames {show_key(key)} are resized, and the "
-                    "statistics describe the input.",
-                    argument="normalise",
-                    key=key,
-                    advice="Resize and normalise in two calls.",
+                problem = "is resized, and the statistics describe the input"
+                raise _misfit(
+                    "normalise", key, problem, advice="Resize and normalise in two calls."
                 )
             keys = [key, successor] if successor in columns.numbers else [key]
             if twice := seen.intersection(keys):
-                raise UsageError(
-                    f"{argument('normalise')} has {show_key(min(twice))} twice; name it once.",
-                    argument="normalise",
-                    key=min(twice),
-                )
+                raise _misfit("normalise", min(twice), "is named twice")
             seen.update(keys)
             keys += [FINAL_REWARD] if has_final and key == REWARD else []
             yield ObservationNorm.from_dataset(_read(dataset, num_rows), keys)
@@ -260,19 +248,10 @@ def _casts(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLike]
             column = columns.numbers.get(key)
             is_known = column is None or not column.dtype.startswith("complex")
             if key in columns.texts or not is_known or (key in NEEDED and key != REWARD):
-                raise UsageError(
-                    f"{argument('cast')}: {show_key(key)} of {columns.id} cannot be cast: it is a "
-                    "flag, text or complex.",
-                    argument="cast",
-                    id=columns.id,
-                    key=key,
-                )
+                problem = "cannot be cast: it is a flag, text or complex"
+                raise _misfit("cast", key, problem, id=columns.id)
             if key in named:
-                raise UsageError(
-                    f"{argument('cast')} has {show_key(key)} twice; name it once.",
-                    argument="cast",
-                    key=key,
-                )
+                raise _misfit("cast", key, "is named twice")
             named[key] = dtype
     if pipeline.cast:
         yield Casts(floats, named)
@@ -301,6 +280,12 @@ def _names(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLike]
         yield RenameTransform([*names], [*names.values()])
 
 
+def _misfit(name: str, key: Key, problem: str, **details: Any) -> UsageError:
+    """Return the error of a transform that cannot be applied to a column."""
+    message = f"{argument(name)}: {show_key(key)} {problem}."
+    return UsageError(message, argument=name, key=key, **details)
+
+
 def _refuse_needed(keys: list[Key], owner: str) -> None:
     if needed := [key for key in keys if key in NEEDED]:
         raise UsageError(
@@ -315,12 +300,8 @@ def _refuse_needed(keys: list[Key], owner: str) -> None:
 def _check_names(names: dict[Key, Key], kept: list[Key]) -> None:
     _refuse_needed([*names], "rename")
     if gone := [key for key in names if key not in kept]:
-        raise UsageError(
-            f"{argument('rename')}: {', '.join(map(show_key, gone))} was dropped by "
-            f"{argument('select')} or {argument('exclude')}.",
-            argument="rename",
-            key=gone[0],
-        )
+        droppers = f"{argument('select')} or {argument('exclude')}"
+        raise _misfit("rename", gone[0], f"was dropped by {droppers}")
     others = [key for key in kept if key not in names] + [*names.values()]
     for new in names.values():
         try:
@@ -334,14 +315,10 @@ def _check_names(names: dict[Key, Key], kept: list[Key]) -> None:
         clash = [key for key in others if key[:length] == new[: len(key)]]
         if len(clash) > 1:
             other = next(key for key in clash if key != new) if {*clash} != {new} else new
-            raise UsageError(
-                f"{argument('rename')}: {show_key(new)} cannot be the name of a column beside "
-                f"{show_key(other)}.",
-                argument="rename",
-                key=new,
-                found=show_key(other),
-                advice=f"Choose another name, or exclude {show_key(other)}.",
-            )
+            beside = show_key(other)
+            advice = f"Choose another name, or exclude {beside}."
+            problem = f"cannot be the name of a column beside {beside}"
+            raise _misfit("rename", new, problem, found=beside, advice=advice)
 
 
 class Casts:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch.utils.dlpack import from_dlpack
 
-from datasets_cli.errors import UsageError, wrong_value
+from datasets_cli.errors import UsageError, WrongSize, wrong_value
 from datasets_cli.schema.columns import Key
 
 Rows = Any
@@ -47,6 +47,29 @@ def whole_number(name: str, value: SupportsIndex, least: int | None = None) -> i
         limit = "" if least is None else f" from {least} on"
         raise wrong_value(name, f"a whole number{limit}", value)
     return number
+
+
+def chosen_size(batch_size: int | None, default: int | None) -> int:
+    """Return the size of a batch as an int, or that of the buffer by default."""
+    size = default if batch_size is None else batch_size
+    if size is None:
+        raise WrongSize(
+            "A batch needs a size.",
+            argument="batch_size",
+            advice="Call sample(batch_size), or pass batch_size= to the buffer.",
+        )
+    return whole_number("batch_size", size, 1)
+
+
+def checked_fraction(name: str, value: float) -> float:
+    """Return a number from 0 to 1."""
+    try:
+        is_fraction = not isinstance(value, str | bool) and 0 <= float(value) <= 1
+    except (TypeError, ValueError, RuntimeError):  # the last of tensors
+        is_fraction = False
+    if not is_fraction:
+        raise wrong_value(name, "a number from 0 to 1", value)
+    return float(value)
 
 
 def as_tensor(numbers: Numbers) -> torch.Tensor:

@@ -157,11 +157,8 @@ def known_mask(mask: Any, shape: tuple[int, ...], device: torch.device) -> torch
         # A mask of all categories may have any number of dimensions.
         known = (known.reshape(-1) if known.numel() == shape[-1] else known).expand(shape)
     except RuntimeError as error:
-        raise WrongSize(
-            f"A mask of shape {tuple(mask.shape)} does not broadcast to {shape}.",
-            argument="mask",
-            expected=shape,
-            found=tuple(mask.shape),
+        raise wrong_value(
+            "mask", f"a shape that broadcasts to {shape}", tuple(mask.shape), kind=WrongSize
         ) from error
     return checked_mask(known)
 
@@ -315,11 +312,8 @@ class MultiCategorical(CategorySpec):
         try:
             counts = counts.long().expand(size)
         except RuntimeError as error:
-            raise WrongSize(
-                f"nvec {nvec!r} does not broadcast to the shape {tuple(size)}.",
-                argument="nvec",
-                expected=tuple(size),
-                found=nvec,
+            raise wrong_value(
+                "nvec", f"numbers that broadcast to {tuple(size)}", nvec, kind=WrongSize
             ) from error
         super().__init__(size, _space(counts), device, dtype, "discrete")
         check_fits(int(counts.max()), dtype)

@@ -123,12 +123,7 @@ class SpecEntries(TensorSpec):
             return super().__getitem__(index)
         name, *below = _names(index)
         if name not in self._specs:
-            known = [*self._specs]
-            raise UnknownKey(
-                f"The Composite has no entry {index!r}. Its entries are {known}.",
-                key=index,
-                expected=known,
-            )
+            raise self._unknown(index)
         return self._inner(name)[tuple(below)] if below else self._specs[name]
 
     def _inner(self, name: str) -> SpecEntries:
@@ -138,6 +133,11 @@ class SpecEntries(TensorSpec):
                 f"{name!r} has no entries: it is not a Composite but {inner!r}.", key=name
             )
         return inner
+
+    def _unknown(self, key: EntryKey) -> UnknownKey:
+        known = [*self._specs]
+        message = f"The Composite has no entry {key!r}. Its entries are {known}."
+        return UnknownKey(message, key=key, expected=known)
 
     def get(self, key: EntryKey, default: Any = None) -> Any:
         """Return the spec of a name or nested names, or ``default`` if it is missing."""
@@ -427,12 +427,7 @@ class Composite(SpecEntries):
         """
         unknown = [name for name in value.keys() if self.get(name) is None]  # noqa: SIM118
         if unknown:
-            known = [*self._specs]
-            raise UnknownKey(
-                f"{unknown} are not in the Composite. Its entries are {known}.",
-                key=unknown[0],
-                expected=known,
-            )
+            raise self._unknown(unknown[0])
         encoded = {
             name: self._specs[name].encode(each, ignore_device=ignore_device)
             for name, each in value.items()

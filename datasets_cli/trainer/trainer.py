@@ -89,13 +89,7 @@ class OptimiserStep:
         parts = [value for key, value in losses.items() if key.startswith(LOSS)]
         if not parts:
             found = sorted(losses.keys())
-            raise UsageError(
-                f"The loss module must return entries whose names start with {LOSS!r}. Found: "
-                f"{found}.",
-                argument="loss_module",
-                expected=LOSS,
-                found=found,
-            )
+            raise wrong_value("loss_module", f"entries whose names start with {LOSS!r}", found)
         self.optimiser.zero_grad(set_to_none=True)
         torch.stack([part.mean() for part in parts]).sum().backward()
         bound = clip_norm if clip_norm is not None and clip_grad_norm else float("inf")

@@ -118,7 +118,7 @@ class NumpyFormat(BatchFormat):
         check_device(storage.device)
         found = [(column.key, column.dtype) for column in storage_columns(storage)]
         if lacking := [pair for pair in found if pair[1] not in NUMPY_TYPES]:
-            raise _lacks(lacking)
+            raise lacks_dtype("numpy", lacking)
 
     def from_tree(self, tree: Tree) -> Tree:
         """Convert tensors to arrays in place, and return the dict."""
@@ -139,7 +139,7 @@ def as_array(key: Key, leaf: Any) -> np.ndarray:
         check_device(leaf.device)
         name = TYPE_NAMES.get(leaf.dtype, str(leaf.dtype))
         if name not in NUMPY_TYPES:
-            raise _lacks([(key, name)]) from None
+            raise lacks_dtype("numpy", [(key, name)]) from None
         found = leaf.numpy(force=True)  # a tensor with a gradient, or with the conjugate bit
     return found
 
@@ -170,12 +170,12 @@ def _in_place(tree: Tree, key: Key) -> Tree:
     return tree
 
 
-def _lacks(columns: list[tuple[Key, str]]) -> UsageError:
+def lacks_dtype(library: str, columns: list[tuple[Key, str]]) -> UsageError:
+    """Return the error of columns whose dtype a library does not have."""
     return Unsupported(
-        f"numpy does not have the dtype of {show_columns(columns)}.",
+        f"{library} does not have the dtype of {show_columns(columns)}.",
         argument="format",
         key=columns[0][0],
         found=columns[0][1],
-        advice="Pass format='torch', or 'jax' if it has the dtype. Or convert the column with "
-        "preprocess() or a transform.",
+        advice="Pass format='torch', or convert the column with preprocess() or a transform.",
     )

@@ -14,7 +14,13 @@ import torch
 from datasets_cli.core.system_errors import check_memory
 from datasets_cli.errors import EmptyBuffer, Unsupported, UsageError, by_reader
 from datasets_cli.replay.arguments import Rows, whole_number
-from datasets_cli.replay.batches.formats import BatchFormat, nest, show_columns, storage_columns
+from datasets_cli.replay.batches.formats import (
+    BatchFormat,
+    lacks_dtype,
+    nest,
+    show_columns,
+    storage_columns,
+)
 from datasets_cli.replay.batches.reader import BatchReader
 from datasets_cli.replay.samplers.protocol import Sampler, Uniform
 from datasets_cli.replay.samplers.slices import Slices
@@ -88,7 +94,7 @@ class JaxFormat(BatchFormat):
         """Check that jax, with its current settings, has the dtypes of a storage."""
         found = [(column.key, column.dtype) for column in storage_columns(storage)]
         if lacking := [pair for pair in found if pair[1] in UNKNOWN]:
-            raise _lacks(lacking)
+            raise lacks_dtype("jax", lacking)
         wide = [(key, dtype) for key, dtype in found if self._refuses(key, dtype)]
         if wide and not _has_64_bits():
             raise _wide(wide)
@@ -155,7 +161,7 @@ class JaxFormat(BatchFormat):
         """Return a leaf in a dtype of jax with its current settings."""
         name = _type_of(leaf)
         if name in UNKNOWN:
-            raise _lacks([(key, name)])
+            raise lacks_dtype("jax", [(key, name)])
         if name not in NARROWED or _has_64_bits():
             return leaf
         if self._refuses(key, name):
@@ -202,16 +208,6 @@ def _has_64_bits() -> bool:
     import jax
 
     return bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
-
-
-def _lacks(columns: list[tuple[Key, str]]) -> UsageError:
-    return Unsupported(
-        f"jax does not have the dtype of {show_columns(columns)}.",
-        argument="format",
-        key=columns[0][0],
-        found=columns[0][1],
-        advice="Pass format='torch', or convert the column with preprocess() or a transform.",
-    )
 
 
 def _wide(columns: list[tuple[Key, str]]) -> UsageError:

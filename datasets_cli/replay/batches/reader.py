@@ -15,7 +15,7 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
 from datasets_cli.errors import NotWritable, Unsupported, UsageError, wrong_value
-from datasets_cli.replay.arguments import Rows, StateDict, nested_key, whole_number
+from datasets_cli.replay.arguments import Rows, StateDict, chosen_size, nested_key, whole_number
 from datasets_cli.replay.batches.ahead import STALE, DrawnBatch, Prefetch, ReadAhead, side_stream_of
 from datasets_cli.replay.batches.drawing import DrawGenerator, access_to, check_generator
 from datasets_cli.replay.batches.formats import BatchFormat
@@ -381,14 +381,8 @@ class BatchReader(BatchMaker):
     ) -> Rows:
         """Return a batch, or ``(batch, info)``; see ``ReplayBuffer.sample``."""
         size = self.batch_size if batch_size is None else batch_size
-        if size is None:
-            raise UsageError(
-                "sample() needs a batch size.",
-                argument="batch_size",
-                advice="Call sample(batch_size), or pass batch_size= to the buffer.",
-            )
         if type(size) is not int or size < 1:
-            size = whole_number("batch_size", size, 1)
+            size = chosen_size(size, None)
         prefetch = self._prefetch
         if prefetch is None or (self._are_cheap and self._adds_nothing):
             index, info, rows = self._take(size, batch_format)

@@ -23,7 +23,7 @@ from datasets_cli.errors import (
     install_extra,
     wrong_value,
 )
-from datasets_cli.replay.arguments import Index, NestedKey, Rows, StateDict
+from datasets_cli.replay.arguments import Index, NestedKey, Rows, StateDict, chosen_size
 from datasets_cli.replay.batches.formats import BatchFormat, NumpyFormat
 from datasets_cli.replay.batches.jax import JaxFormat
 from datasets_cli.replay.batches.reader import BatchReader, CollateFunction, SampleInfo
@@ -185,12 +185,7 @@ class ReadableBuffer:
 
     def __iter__(self) -> Iterator[Rows]:
         """Yield batches: without end, or to the end of an epoch without replacement."""
-        if self.batch_size is None:
-            raise UsageError(
-                "Iteration needs a batch size.",
-                argument="batch_size",
-                advice="Pass batch_size= to the buffer.",
-            )
+        chosen_size(self.batch_size, None)
         while True:
             yield self.sample()
             if self.ran_out:

@@ -232,20 +232,13 @@ def _powers_in(path: Path, capacity: int) -> np.ndarray:
         with open_file(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size % 8 or size > 8 * capacity:
-                raise DamagedDataset(
-                    f"{path} has {size} bytes; expected float64 of at most {capacity} rows.",
-                    path=path,
-                    advice=DUMP_AGAIN,
-                )
+                expected = f"float64 of at most {capacity} rows"
+                raise _damaged(path, f"has {size} bytes; expected {expected}")
             powers = np.frombuffer(file.read(size), "<f8").astype(np.float64)
     except FileNotFoundError as error:
         raise _missing(path) from error
     if not are_priorities(torch.from_numpy(powers), 0):
-        raise DamagedDataset(
-            f"{path} contains numbers that are not priorities, such as NaN.",
-            path=path,
-            advice=DUMP_AGAIN,
-        )
+        raise _damaged(path, "contains numbers that are not priorities, such as NaN")
     return powers
 
 
@@ -311,11 +304,8 @@ class _Level:
     def below(self, name: str, batch: tuple[int, ...]) -> _Level:
         """Return the level of a folder in this level."""
         if self.depth == MOST_DEPTH:
-            raise DamagedDataset(
-                f"{self.folder} is more than {MOST_DEPTH} folders deep.",
-                path=self.folder,
-                expected=f"{MOST_DEPTH} levels at most",
-            )
+            expected = f"{MOST_DEPTH} levels at most"
+            raise _damaged(self.folder, f"is too deep; expected {expected}", expected=expected)
         return replace(self, folder=self.folder / name, batch=batch, depth=self.depth + 1)
 
 
@@ -411,13 +401,7 @@ def _read_leaf(path: Path, entry: StateDict, mapped: bool) -> torch.Tensor:
             num_bytes = len(content)  # less where the file was cut off in between
             if num_bytes == size:
                 return torch.from_numpy(content).view(dtype).view(shape)
-    raise DamagedDataset(
-        f"{path} has {num_bytes} of {size} bytes.",
-        path=path,
-        expected=size,
-        found=num_bytes,
-        advice=DUMP_AGAIN,
-    )
+    raise _damaged(path, f"has {num_bytes} of {size} bytes", expected=size, found=num_bytes)
 
 
 def _mapped(file: BufferedReader, size: int) -> torch.Tensor:
@@ -447,12 +431,8 @@ def _check_named(level: _Level, meta: StateDict) -> None:
             and (file.name.endswith(".memmap") or file.is_dir(follow_symlinks=False))
         ]
     if unknown:
-        raise DamagedDataset(
-            f"{level.meta} has no entry for {min(unknown)}, which is in its folder.",
-            path=level.meta,
-            key=min(unknown),
-            advice=DUMP_AGAIN,
-        )
+        problem = f"has no entry for {min(unknown)}, which is in its folder"
+        raise _damaged(level.meta, problem, key=min(unknown))
 
 
 def _read_stack(level: _Level, meta: StateDict) -> LazyStackedTensorDict:
@@ -466,11 +446,7 @@ def _read_stack(level: _Level, meta: StateDict) -> LazyStackedTensorDict:
     shapes = {getattr(member, "batch_size", None) for member in members}
     plain = all(isinstance(member, TensorDictBase) for member in members)
     if len(shapes) > 1 or not plain or dim > len(members[0].batch_size):
-        raise DamagedDataset(
-            f"The parts in {level.folder} cannot be stacked along dimension {dim}.",
-            path=level.folder,
-            advice=DUMP_AGAIN,
-        )
+        raise _damaged(level.folder, f"has parts that cannot be stacked along dimension {dim}")
     stack = LazyStackedTensorDict(*members, stack_dim=dim)
     level.check_batch(tuple(stack.batch_size), "its parts")
     return stack
@@ -552,28 +528,17 @@ def read_json(path: Path) -> StateDict:
         with open_file(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size > MAX_JSON_BYTES:
-                raise DamagedDataset(
-                    f"{path} has {size:,} bytes; expected at most {MAX_JSON_BYTES:,}.",
-                    path=path,
-                    expected=MAX_JSON_BYTES,
-                    found=size,
-                    advice=DUMP_AGAIN,
-                )
+                problem = f"has {size:,} bytes; expected at most {MAX_JSON_BYTES:,}"
+                raise _damaged(path, problem, expected=MAX_JSON_BYTES, found=size)
             content = file.read(size)
     except FileNotFoundError as error:
         raise _missing(path) from error
     try:
         found = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise DamagedDataset(
-            f"{path} is not JSON: {error}.", path=path, advice=DUMP_AGAIN
-        ) from error
+        raise _damaged(path, f"is not JSON: {error}") from error
     if not isinstance(found, dict) or is_deeper(found, MOST_DEPTH + 1):
-        raise DamagedDataset(
-            f"{path} is not a JSON object of at most {MOST_DEPTH} levels.",
-            path=path,
-            advice=DUMP_AGAIN,
-        )
+        raise _damaged(path, f"is not a JSON object of at most {MOST_DEPTH} levels")
     return found
 
 
@@ -588,12 +553,7 @@ def open_file(path: Path) -> BufferedReader:
     except (FileNotFoundError, PermissionError):
         raise
     except (DamagedDataset, OSError, ValueError) as error:
-        raise DamagedDataset(
-            f"{path} is not a regular file and was not opened: a dump contains no links, pipes or "
-            "devices.",
-            path=path,
-            advice=DUMP_AGAIN,
-        ) from error
+        raise _damaged(path, "is a link, pipe or device, and was not opened") from error
 
 
 def check_folder(path: Path) -> None:
@@ -603,9 +563,9 @@ def check_folder(path: Path) -> None:
     except FileNotFoundError as error:
         raise _missing(path) from error
     except (OSError, ValueError) as error:
-        raise DamagedDataset(f"{path} cannot be a folder of a dump: {error}.", path=path) from error
+        raise _damaged(path, f"cannot be a folder of a dump: {error}") from error
     if not stat.S_ISDIR(mode):
-        raise DamagedDataset(f"{path} is not a folder.", path=path, advice=DUMP_AGAIN)
+        raise _damaged(path, "is not a folder")
 
 
 def decoded(kind: type[T], found: object, path: Path, where: str = "") -> T:
@@ -613,9 +573,7 @@ def decoded(kind: type[T], found: object, path: Path, where: str = "") -> T:
     try:
         return decode(kind, found, where)
     except WrongValue as error:
-        raise DamagedDataset(
-            f"{path}: {error}.", path=path, **error.details, advice=DUMP_AGAIN
-        ) from error
+        raise _damaged(path, f"is wrong: {error}", **error.details) from error
 
 
 def whole_number_in(state: StateDict, name: str, path: Path, most: int = 2**62) -> int:
@@ -633,14 +591,12 @@ def wrong_entry(path: Path, name: str, expected: str, found: object) -> DamagedD
         shown = f"a tensor of {found.dtype} and the shape {list(found.shape)}"
     else:
         shown = repr(found) if len(repr(found)) < 80 else f"{repr(found)[:80]}..."
-    return DamagedDataset(
-        f"{path}: {name} is {shown}, expected {expected}.",
-        path=path,
-        key=name,
-        expected=expected,
-        found=shown,
-        advice=DUMP_AGAIN,
-    )
+    problem = f"has {name} {shown}; expected {expected}"
+    return _damaged(path, problem, key=name, expected=expected, found=shown)
+
+
+def _damaged(path: Path, problem: str, **details: Any) -> DamagedDataset:
+    return DamagedDataset(f"{path} {problem}.", path=path, **details, advice=DUMP_AGAIN)
 
 
 def stored_name(name: str, depth: int, is_folder: bool) -> str:

@@ -11,7 +11,7 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import EmptyBuffer, Unsupported, UsageError, WrongRows, wrong_value
-from datasets_cli.replay.arguments import NestedKey, StateDict, key_of
+from datasets_cli.replay.arguments import NestedKey, StateDict, checked_fraction, key_of
 from datasets_cli.replay.batches.row_numbers import unravel_rows
 from datasets_cli.replay.buffer.parts import as_sampler
 from datasets_cli.replay.goals.relabel import (
@@ -308,7 +308,7 @@ class HERSampler(Sampler):
 
     @ratio.setter
     def ratio(self, ratio: float) -> None:
-        self._ratio = _fraction("ratio", ratio)
+        self._ratio = checked_fraction("ratio", ratio)
 
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
@@ -415,15 +415,9 @@ def _gamma(gamma: float | None, strategy: HindsightStrategy) -> float:
             argument="gamma",
             found=gamma,
         )
-    fraction = _fraction("gamma", 0.99 if gamma is None else gamma)
+    fraction = checked_fraction("gamma", 0.99 if gamma is None else gamma)
     if fraction == 1:
-        raise UsageError(
-            "gamma=1 makes all steps equally likely.",
-            argument="gamma",
-            expected="a number from 0 to below 1",
-            found=gamma,
-            advice="Use strategy='future'.",
-        )
+        raise wrong_value("gamma", "a number from 0 to below 1", gamma, "Use strategy='future'.")
     return fraction
 
 
@@ -432,14 +426,3 @@ def _strategy(name: HindsightStrategy | str) -> HindsightStrategy:
         return HindsightStrategy(name)
     except ValueError:
         raise wrong_value("strategy", [*map(str, HindsightStrategy)], name) from None
-
-
-def _fraction(name: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise UsageError(
-            f"{name} must be a number from 0 to 1, not {value!r}.",
-            argument=name,
-            expected="a number from 0 to 1",
-            found=value,
-        )
-    return float(value)

@@ -23,6 +23,7 @@ from datasets_cli.replay.arguments import (
     StateDict,
     as_tensor,
     choose_generator,
+    chosen_size,
     pickled_generator,
     unpickled_generator,
 )
@@ -360,7 +361,9 @@ class ReplayBufferEnsemble(MixedBuffers):
             UsageError: the batch size is not a multiple of the members drawn, or a member cannot
                 draw its part.
         """
-        counts = self.sampler.parts(self._size(batch_size), self._sizes(), self.generator)
+        counts = self.sampler.parts(
+            chosen_size(batch_size, self.batch_size), self._sizes(), self.generator
+        )
         parts = self._draw(counts)
         self.ran_out = any(part.is_last for part in parts)
         check_sizes(parts)
@@ -378,7 +381,9 @@ class ReplayBufferEnsemble(MixedBuffers):
         Raises:
             UsageError: the drawn members have different keys, or entries of different shapes.
         """
-        counts = self.sampler.shares(self._size(batch_size), self._sizes(), self.generator)
+        counts = self.sampler.shares(
+            chosen_size(batch_size, self.batch_size), self._sizes(), self.generator
+        )
         parts = self._draw(counts)
         self.ran_out = any(part.is_last for part in parts)
         names = [f"buffer {part.member}" for part in parts]

@@ -545,16 +545,6 @@ class MixedBuffers(ABC):
     def _plan_draws(self, state: Any, is_dump: bool) -> PlannedChange:
         """Return the change that restores the draws of members; errors are raised here."""
 
-    def _size(self, batch_size: int | None) -> int:
-        size = self.batch_size if batch_size is None else batch_size
-        if size is None:
-            raise WrongSize(
-                "sample() needs a batch size.",
-                argument="batch_size",
-                advice=f"Pass sample(batch_size), or give {type(self).__name__} a batch_size.",
-            )
-        return whole_number("batch_size", size, 1)
-
     def _draw(self, counts: Iterable[tuple[int, int]]) -> list[MemberBatch]:
         """Return the parts of members, ``counts`` rows each."""
         return [draw_member_batch(self.buffers[member], member, size) for member, size in counts]

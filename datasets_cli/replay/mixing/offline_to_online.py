@@ -22,6 +22,7 @@ from datasets_cli.replay.arguments import (
     NestedKeys,
     Rows,
     StateDict,
+    chosen_size,
     keys_of,
     nested_key,
     seeded,
@@ -163,7 +164,7 @@ class OfflineToOnline(MixedBuffers):
             UsageError: the batch size is missing, or a sampler cannot draw it; or offline and
                 online rows have different entries, dtypes or shapes, which the message lists.
         """
-        size = self._size(batch_size)
+        size = chosen_size(batch_size, self.batch_size)
         unit = unit_of(self.buffers, size)
         fraction = self.fraction
         num_offline, carried = self._share.split(size // unit, fraction)

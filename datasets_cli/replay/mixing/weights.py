@@ -12,7 +12,7 @@ import torch
 
 from datasets_cli.core.quantities import counted
 from datasets_cli.errors import EmptyBuffer, WrongSize, WrongState, wrong_value
-from datasets_cli.replay.arguments import StateDict, whole_number
+from datasets_cli.replay.arguments import StateDict, checked_fraction, whole_number
 from datasets_cli.replay.mixing.members import MixtureStorage
 from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
 from datasets_cli.schema.shapes import Shares
@@ -198,17 +198,6 @@ class OfflineShare:
         if isinstance(self.anneal, LinearAnneal):
             anneal = asdict(self.anneal)
         return {"fraction": self.start, "anneal": anneal, "min_online": self.min_online}
-
-
-def checked_fraction(name: str, value: float) -> float:
-    """Return a number from 0 to 1."""
-    try:
-        is_fraction = not isinstance(value, str | bool) and 0 <= float(value) <= 1
-    except (TypeError, ValueError, RuntimeError):  # the last of tensors
-        is_fraction = False
-    if not is_fraction:
-        raise wrong_value(name, "a number from 0 to 1", value)
-    return float(value)
 
 
 def check_settings(

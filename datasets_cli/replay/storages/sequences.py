@@ -21,7 +21,7 @@ from datasets_cli.errors import (
     WrongRows,
     wrong_value,
 )
-from datasets_cli.replay.arguments import StateDict, whole_number
+from datasets_cli.replay.arguments import StateDict, checked_fraction, whole_number
 from datasets_cli.replay.storages.collate import stack_texts
 from datasets_cli.replay.storages.dataset import DatasetStorage, FrameStack
 from datasets_cli.replay.storages.options import PaddedSide, SequenceOptions
@@ -200,13 +200,6 @@ def consecutive_offsets(storage: Storage) -> OffsetArray:
     return offsets
 
 
-def checked_discount(gamma: float) -> float:
-    """Return the discount a step as a float."""
-    if not isinstance(gamma, Real) or not 0 <= gamma <= 1:
-        raise wrong_value("gamma", "a number from 0 to 1", gamma)
-    return float(gamma)
-
-
 ACTION: Key = ("action",)
 RETURNS, TIMESTEPS, MASK = "returns_to_go", "timesteps", "attention_mask"
 
@@ -263,7 +256,7 @@ class Sequences(Storage):
         check_rows(storage, (RETURNS, TIMESTEPS, MASK))
         check_padding(storage, ACTION, options.action_padding)
         self.rows = storage
-        self.gamma = checked_discount(options.gamma)
+        self.gamma = checked_fraction("gamma", options.gamma)
         self.padding = options.padding
         self.action_padding = options.action_padding
         self.root = root

@@ -86,12 +86,7 @@ def _check_rollout(rollout: object) -> None:
         raise wrong_value("rollout_tensordict", "a TensorDict", type(rollout))
     shape = rollout.batch_size
     if not shape or not shape.numel():
-        raise WrongRows(
-            f"A rollout {list(shape)} is empty; expected [*B, T].",
-            argument="rollout_tensordict",
-            expected="[*B, T]",
-            found=list(shape),
-        )
+        raise wrong_value("rollout_tensordict", "[*B, T]", list(shape), kind=WrongRows)
 
 
 def _flags(rollout: TensorDict, key: Key) -> StepFlags | None:

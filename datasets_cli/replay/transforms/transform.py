@@ -11,7 +11,7 @@ from typing import Protocol, overload, runtime_checkable
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.errors import UnknownKey, UsageError, WrongSize
+from datasets_cli.errors import UnknownKey, UsageError, WrongSize, wrong_value
 from datasets_cli.replay.arguments import NestedKeys, key_of, keys_of
 from datasets_cli.schema.columns import Key, refuse_missing_reward, show_key
 from datasets_cli.schema.tree import entry
@@ -98,12 +98,7 @@ class CallableTransform(Transform):
 def as_transform(transform: TransformLike) -> Transform:
     """Return a callable as a transform with all members."""
     if not callable(transform):
-        raise UsageError(
-            f"{transform!r} cannot be called. A transform is a function from batch to batch.",
-            argument="transform",
-            expected="a callable",
-            found=transform,
-        )
+        raise wrong_value("transform", "a function from batch to batch", transform)
     return transform if isinstance(transform, Transform) else CallableTransform(transform)
 
 
