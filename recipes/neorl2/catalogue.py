@@ -1,7 +1,7 @@
 """The tasks of NeoRL-2, their two files each, and the part that its loader returns.
 
-The md5 of all 16 files and the scores in ``catalogue.tsv`` are those of ``neorl2/envs/info.py``.
-The publisher states no sizes; those in the table are of files with the published md5.
+The md5 of all 16 files and the scores in ``catalogue.tsv`` come from ``neorl2/envs/info.py``.
+The publisher states no sizes; the sizes in the table are of files with the published md5.
 """
 
 from __future__ import annotations

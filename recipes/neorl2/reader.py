@@ -42,7 +42,7 @@ def describe(source: Source) -> Description:
 
 
 def blocks(source: Source) -> Iterator[Block]:
-    """Yield the rows of the train file, then those of the val file."""
+    """Yield the rows of the train file, then of the val file."""
     files = list(_files(source))
     total_rows = sum(stop for *_, stop in files)
     for split, path, arrays, stop in files:
