@@ -144,7 +144,10 @@ def recognised(path: Path, name: str | None, columns: Sequence[str] = ()) -> tup
     if columns:
         hint = f"Leave {argument('columns')} out: it is only for CSV files. "
     elif any(".tfrecord" in name for name in names):
-        hint = "TFRecord is not supported: read it with tensorflow. "
+        hint = (
+            "TFRecord files are read from the folder of their version, which also has "
+            "features.json and dataset_info.json. "
+        )
     elif any(name.endswith(".parquet") for name in names[1:]):
         hint = "A dataset in several Parquet files is not supported: join them with pandas. "
     raise UsageError(

@@ -36,7 +36,8 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
 def _source(path: Path) -> Source | None:
     """Return the files of a folder of one version, or of its parent; None for other folders."""
     if path.is_file():
-        if ".tfrecord" in path.name and _is_dataset(path.parent):
+        is_part = ".tfrecord" in path.name or path.name in (FEATURES, DATASET_INFO)
+        if is_part and _is_dataset(path.parent):
             raise UsageError(
                 f"{path} is one file of a dataset of TensorFlow Datasets; expected its folder.",
                 argument="path",

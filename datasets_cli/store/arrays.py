@@ -409,7 +409,8 @@ class RecordedSteps:
         self.columns = columns
         self._dataset, self._manifest, final = dataset, dataset.manifest, dataset.final
         # In a derived dataset, another trajectory may follow the last step of the source.
-        self._has_flags = bool(self._manifest.recorded) and self._manifest.parent is None
+        flagged = any(each.key == TRUNCATED for each in self._manifest.recorded)
+        self._has_flags = flagged and self._manifest.parent is None
         self._final, has_row = final.steps, final.episodes != NO_EPISODE
         self._after_rows = self._final[has_row]
         firsts, counts = np.zeros(1, np.int64), np.array([len(dataset) + len(final)])

@@ -181,13 +181,17 @@ def test_a_file_that_is_cut_off_is_known_by_its_name(
 
 
 @pytest.mark.parametrize(
-    "kind", ["pipe", "device", "long", "memory", "pickle", "empty folder", "parts", "tfrecord"]
+    "kind",
+    ["pipe", "device", "long", "memory", "pickle", "empty folder", "parts", "tfrecord", "json"],
 )
 def test_a_path_of_another_kind_is_rejected_at_once(tmp_path: Path, kind: str) -> None:
     (tmp_path / "empty").mkdir()
+    (tmp_path / "rlds").mkdir()
     (tmp_path / "parts/data/chunk-000").mkdir(parents=True)
     (tmp_path / "parts/data/chunk-000/episode_000000.parquet").write_bytes(b"PAR1")
     (tmp_path / "a.tfrecord-00000-of-00001").write_bytes(bytes(20))
+    for name in ("dataset_info.json", "features.json"):
+        (tmp_path / "rlds" / name).write_text("{}")
     (tmp_path / "a.pkl").write_bytes(b"\x80\x04N.")
     os.mkfifo(tmp_path / "pipe.npz")
     path, found = {
@@ -196,6 +200,7 @@ def test_a_path_of_another_kind_is_rejected_at_once(tmp_path: Path, kind: str) -
         "long": (Path("x" * 300), "File name too long"),
         "memory": (Path("/proc/self/mem"), ""),
         "pickle": (tmp_path / "a.pkl", "create_dataset()"),
+        "json": (tmp_path / "rlds/features.json", f"folder {tmp_path / 'rlds'}."),
         "empty folder": (tmp_path / "empty", "create_dataset()"),
         "parts": (tmp_path / "parts", "several Parquet files"),
         "tfrecord": (tmp_path / "a.tfrecord-00000-of-00001", "TFRecord"),

@@ -9,6 +9,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -218,6 +219,23 @@ def test_the_split_and_the_names_of_a_familys_file_come_back(
     import_dataset(path, "mine/back", config=config)
     found = compare_datasets(id, "mine/back", config=config)
     assert (found.only, found.trajectory, found.num_compared) == (((), ()), None, 117)
+
+
+def test_demonstrations_without_successors_keep_their_ends_as_d4rl(
+    config: Config, tmp_path: Path
+) -> None:
+    with h5py.File(tmp_path / "libero.hdf5", "w") as file:
+        for number, count in enumerate((3, 4)):
+            demo = file.create_group(f"data/demo_{number}")
+            demo["obs/state"] = demo["actions"] = np.random.rand(count, 2)
+            demo["rewards"] = demo["dones"] = np.zeros(count)
+    id = "robomimic/mine/libero"
+    download(id, source=tmp_path / "libero.hdf5", config=config)
+    export_dataset(id, "d4rl", tmp_path / "out", config=config)
+    import_dataset(tmp_path / "out", "mine/back", config=config)
+    found = compare_datasets(id, "mine/back", config=config)
+    assert found.num_trajectories == (2, 2) and found.final_steps == (2, 2)
+    assert (found.only, found.trajectory) == (((), ()), None)
 
 
 def test_counts_of_an_export_are_those_of_its_rows_and_stale_ones_are_told(

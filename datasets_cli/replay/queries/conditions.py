@@ -30,6 +30,7 @@ from datasets_cli.replay.queries.trajectory import (
 )
 from datasets_cli.replay.trajectories.trajectory_table import (
     REDUCTIONS,
+    TEXTS,
     UFUNCS,
     Reduction,
     Trajectories,
@@ -421,6 +422,11 @@ class TextCondition:
 
     def _compared(self, node: ast.Compare) -> TermValues:
         """Return the result of a comparison; the parts of a chain are joined by ``and``."""
+        sides = (node.left, *node.comparators)
+        names = [_text_of(each) for each in sides if isinstance(each, ast.Name)]
+        if any(name in TEXTS for name in names):
+            for name in (each for each in names if each not in (*self._table, *TEXTS)):
+                raise self._rejected(node, f"needs quotes around the text: {name!r}")
         operands = [*map(self._values, (node.left, *node.comparators))]
         kinds = [*dict.fromkeys(map(_kind, operands))]
         if len(kinds) > 1:
@@ -491,5 +497,7 @@ def _text_of(node: ast.expr) -> str:
 
 
 def _kind(values: TermValues) -> str:
+    if isinstance(values, int):  # numpy has no dtype for the largest
+        return FLAG if isinstance(values, bool) else NUMBER
     dtype = np.asarray(values).dtype
     return FLAG if dtype == np.bool_ else TEXT if dtype.hasobject else NUMBER

@@ -65,7 +65,8 @@ class FirstSuccess:
                 "single steps.",
                 id=dataset.id,
                 key=key,
-                advice="Name a flag of success: first-success:flag=next.info.success.",
+                advice="Name a flag of success, such as first-success:flag=next.info.success, or "
+                "flag=info.dones for robomimic.",
             )
         # Leave out a trajectory whose first row is a success and follows a success in the dataset.
         before = whole.starts[selection.numbers] + selection.firsts - 1

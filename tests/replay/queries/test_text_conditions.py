@@ -77,7 +77,10 @@ def test_a_condition_compares_text(config: Config, condition: str, numbers: list
 
 @pytest.mark.parametrize(
     "condition",
-    ["split", "split < 'train'", "split == 1", "split + 'a' == 'b'", "not split", "-split > 1"],
+    [
+        *("split", "split < 'train'", "split == 1", "split + 'a' == 'b'", "not split"),
+        *("-split > 1", "split == train", "train != split", "split == return"),
+    ],
 )
 def test_text_is_no_number_and_no_flag(config: Config, condition: str) -> None:
     replay = ExperienceReplay(ID, root=config.root, batch_size=2)
