@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from typing import IO
 
 import numpy as np
 
-from datasets_cli.errors import MIRROR, SOURCE, SourceError
+from datasets_cli.core.system_errors import is_full
+from datasets_cli.errors import MIRROR, SOURCE, DiskFull, SourceError
 from datasets_cli.formats.limits import check_limit
 from datasets_cli.formats.npy import BEST_RATIO, MAX_HEADER_BYTES, read_header
 from datasets_cli.schema.columns import rows_per_block
@@ -122,6 +123,13 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     except SourceError:
         raise
     except (zipfile.BadZipFile, OSError, RuntimeError, ValueError) as error:
+        if isinstance(error, OSError) and is_full(error):
+            raise DiskFull(
+                f"The disk is full: {gettempdir()} has no room for a copy of {path.name}, whose "
+                "arrays are in Fortran order.",
+                path=gettempdir(),
+                advice="Make room there, or set TMPDIR to another folder.",
+            ) from error
         raise SourceError(
             f"{path.name} is damaged, or is not a numpy archive: {error}.", path=path
         ) from error

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import tempfile
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from datasets_cli.errors import SourceError
+from datasets_cli.errors import DiskFull, SourceError
 from datasets_cli.formats.npz import read_headers, read_rows
 
 ARRAYS = {"obs": np.arange(30.0).reshape(10, 3), "text": np.array(["a", "bü"] * 5)}
@@ -45,3 +47,16 @@ def test_an_array_larger_than_its_file_can_be_is_rejected_before_it_is_read(path
     with pytest.raises(SourceError) as caught:
         read_headers(path)
     assert (caught.value.path, caught.value.key) == (path, "obs")
+
+
+def test_a_full_temporary_folder_is_not_a_damaged_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    np.savez(path := tmp_path / "a.npz", obs=np.asfortranarray(np.zeros((3, 2))))
+    monkeypatch.setattr("datasets_cli.formats.npz.TemporaryFile", full)
+    with pytest.raises(DiskFull) as caught:
+        next(read_rows(path, read_headers(path)))
+    assert caught.value.path == tempfile.gettempdir()
