@@ -195,7 +195,7 @@ def _cells(record: DatasetRecord, headings: Sequence[str]) -> dict[str, str]:
         ">TRAJECTORIES": human_count(record.num_trajectories),
         ">DOWNLOAD": human_bytes(record.download_bytes),
         ">ON DISK": human_bytes(record.size_bytes) if record.installed else "-",
-        "SPLITS": ", ".join(filter(None, record.splits or ())) or "-",
+        "SPLITS": ", ".join(filter(None, record.splits)) or "-",
         "AUDIT": record.audit or "-",
         # The reason of the damage; without a heading, because most lists do not need it.
         "": f"{record.state}: {record.problem}" if record.problem else "",
@@ -212,7 +212,7 @@ def _card(about: DatasetInfo) -> Iterator[Fact]:
         **({about.state: about.problem} if about.problem else {}),
         "transitions": human_count(about.num_transitions),
         "trajectories": human_count(about.num_trajectories),
-        "splits": splits_and_counts(about.splits or {}),
+        "splits": splits_and_counts(about.splits),
         "download": human_bytes(about.download_bytes) if about.download_bytes else None,
         "on disk": human_bytes(about.size_bytes) if about.installed else None,
         **{name: value for name, value in details.items() if name not in OF_TRAPS},

@@ -47,14 +47,14 @@ class DatasetRecord(JsonForm):
         num_trajectories: the number of trajectories, likewise.
         problem: the reason why the copy is damaged or cannot be read, or empty.
         splits: the numbers of trajectories and transitions of each split of an installed dataset;
-            None if the publisher has none.
+            empty if the publisher has none.
         audit: the most severe finding of the audit: ``"wrong"``, ``"suspicious"``,
             ``"note"`` or ``"clean"``; None without an audit.
     """
 
     JSON = (
         "id state installed download_bytes bytes=size_bytes num_transitions num_trajectories "
-        "problem|null? splits? audit?"
+        "problem|null? splits|null? audit?"
     )
 
     id: str
@@ -65,7 +65,7 @@ class DatasetRecord(JsonForm):
     num_transitions: int | None
     num_trajectories: int | None
     problem: str = ""
-    splits: Mapping[str, Mapping[str, int]] | None = None
+    splits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     audit: str | None = None
 
 
@@ -192,7 +192,7 @@ def record_fields(
         "num_transitions": copy.num_transitions if copy else entry.num_transitions,
         "num_trajectories": copy.num_trajectories if copy else entry.num_trajectories,
         "problem": condition.problem if condition else "",
-        "splits": (copy.splits or None) if copy else None,
+        "splits": copy.splits if copy else {},
         "audit": gravest(root, copy.content) if copy else None,
     }
 
