@@ -139,7 +139,8 @@ WORKS: dict[str, Case] = {
     "compare_datasets": lambda x: x.run("compare_datasets", "mine/steps-compact"),
     "find_overlap": lambda x: rlds.find_overlap("mine/*", root=x.root),
     "disk_usage": lambda x: x.run("disk_usage"),
-    "plot": lambda x: x.run("plot", kind="lengths"),
+    "plot": lambda x: x.run("plot"),
+    "plot lengths": lambda x: x.run("plot", kind="lengths"),
     "plot ends": lambda x: x.run("plot", kind="ends"),
     "plot actions": lambda x: x.run("plot", kind="actions", out=x.out / "a.svg"),
     "cast": lambda x: x.preprocess(cast=["float64"]),
@@ -175,7 +176,7 @@ NEEDS_REWARDS: dict[str, Case] = {
         )
     ),
     "HERSampler": lambda x: x.draw(sampler=rlds.HERSampler(GoalRule.sparse(1.0), **KEYS)),
-    "plot returns": lambda x: x.run("plot"),
+    "plot returns": lambda x: x.run("plot", kind="returns"),
     "plot reward": lambda x: x.run("plot", "mine/steps-ted", kind="reward"),
     "list_trajectories return": lambda x: x.run("list_trajectories", sort="return"),
     "returns_to_go": lambda x: x.preprocess(returns_to_go=True),
