@@ -289,7 +289,9 @@ def test_a_view_is_made_in_few_calls_since_it_shares_what_it_does_not_change(
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event == "call" and "datasets_cli" in code.co_filename and code.co_name[0] != "<":
+        # The garbage of other tests may be collected meanwhile.
+        is_own = "datasets_cli" in code.co_filename and code.co_name != "__del__"
+        if event == "call" and is_own and code.co_name[0] != "<":
             calls.append(code.co_qualname)
 
     sys.setprofile(note)
@@ -297,7 +299,7 @@ def test_a_view_is_made_in_few_calls_since_it_shares_what_it_does_not_change(
         view = toy.filter("return > 3")
     finally:
         sys.setprofile(None)
-    assert 10 < len(calls) <= 60, " ".join(calls)
+    assert 10 < len(calls) <= 55, " ".join(calls)
     assert view.writer is toy.writer
     assert view.sampler is not toy.sampler
 
