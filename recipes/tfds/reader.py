@@ -6,7 +6,7 @@ All records are read twice: once to check and count them, and once for their ste
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -34,10 +34,11 @@ TEXTS = ("name", "version", "description", "citation")
 
 
 def describe(source: Source) -> Description:
-    """Return the content of ``dataset_info.json``, the splits, and notes on last steps."""
+    """Return the entry's details, texts of ``dataset_info.json``, and notes on last steps."""
     if FEATURES not in source.files and is_unplugged(source.name):
         return unplugged_reader.describe(source)
-    return _summarize(source).description()
+    details = source.entry.details if source.entry else {}
+    return _summarize(source).description(details)
 
 
 def blocks(source: Source) -> Iterator[Block]:
@@ -103,7 +104,6 @@ class Summary:
     features: Features
     shards: list[Shard]
     columns: dict[Key, Feature]
-    splits: dict[str, dict[str, int]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     unknown: set[str] = field(default_factory=set)
 
@@ -114,7 +114,7 @@ class Summary:
     @property
     def num_steps(self) -> int:
         """The number of recorded steps."""
-        return sum(split["steps"] for split in self.splits.values())
+        return self.counts["steps"]
 
     @property
     def is_void(self) -> bool:
@@ -134,13 +134,12 @@ class Summary:
         path = bytes(episode.values(paths[0], 0, 1)[0])
         return next((result for part, result in DROID_RESULTS.items() if part in path), None)
 
-    def add(self, split: str, episode: RldsEpisode) -> None:
+    def add(self, episode: RldsEpisode) -> None:
         """Add an episode."""
-        totals = self.splits[split]
-        totals["episodes"] += 1
-        totals["steps"] += episode.num_steps
+        self.counts["steps"] += episode.num_steps
         for name in episode.lists.keys() - self._known:
-            if not name.startswith(tuple(self.features.left_out)):
+            # A list whose length varies is stored as several: values, and the lengths of rows.
+            if not any(f"{name}/".startswith(f"{each}/") for each in self.features.left_out):
                 self.unknown.add(name)
         self.counts["episodes"] += 1
         self.counts["empty"] += not episode.num_steps
@@ -167,11 +166,11 @@ class Summary:
                     return True
         return False
 
-    def description(self) -> Description:
+    def description(self, details: Mapping[str, Any]) -> Description:
         """Return the metadata and the notes."""
         metadata = {
+            **details,
             **{name: self.info[name] for name in TEXTS if isinstance(self.info.get(name), str)},
-            "splits": self.splits,
             "last_steps": "void" if self.is_void else "recorded",
         }
         return Description(metadata, tuple(self._notes()))
@@ -241,11 +240,10 @@ def _summary_of(stamped: tuple[tuple[str, Path, int, int], ...]) -> Summary:
             )
         shards.append(Shard(split, files[name], num_records))
     summary = Summary(info, features, shards, columns_of(features))
-    for split, path, num_records in shards:
-        summary.splits.setdefault(split, {"episodes": 0, "steps": 0})
+    for _, path, num_records in shards:
         before = summary.counts["episodes"]
         for episode in read_episodes(path, features):
-            summary.add(split, episode)
+            summary.add(episode)
         if (found := summary.counts["episodes"] - before) != num_records:
             raise SourceError(
                 f"{path.name} has {found:,} records, and {DATASET_INFO} states {num_records:,}.",

@@ -43,9 +43,10 @@ NOTES = {
 
 
 def describe(source: Source) -> Description:
-    """Return the notes on a part of RL Unplugged."""
+    """Return the entry's details and the notes on a part of RL Unplugged."""
     part = source.name.partition("/")[0]
-    return Description({"upstream": "rl_unplugged"}, NOTES[part])
+    details = source.entry.details if source.entry else {}
+    return Description({**details, "upstream": "rl_unplugged"}, NOTES[part])
 
 
 def blocks(source: Source) -> Iterator[Block]:

@@ -57,7 +57,7 @@ def test_a_folder_is_imported_with_all_values_of_the_family(config: Config, layo
     assert {key: rows.tobytes() for key, rows in expected.leaves.items()} == {
         key: rows.tobytes() for key, rows in found.items()
     }
-    assert dataset.manifest.metadata["splits"]["val"] == {"episodes": 2, "steps": 20}
+    assert dataset.manifest.splits["val"] == {"trajectories": 2, "transitions": 18}
     assert plan_import(BRIDGE.parent, "mine/made").format == "rlds"  # the folder of all versions
 
 
