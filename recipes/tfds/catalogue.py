@@ -131,7 +131,25 @@ def resources_at(name: str, place: Place) -> list[Resource]:
     if is_unplugged(name):
         names = place.names()
         return _unplugged(name, None if names is None else dict.fromkeys(names))
-    return [Resource(urls=(), filename=each) for each in _names(place.json(DATASET_INFO))]
+    info = place.json(DATASET_INFO)
+    filenames = _names(info)
+    _check_name(name, info)
+    return [Resource(urls=(), filename=each) for each in filenames]
+
+
+def _check_name(name: str, info: Mapping[str, str]) -> None:
+    """Reject the document of another dataset, or of another version."""
+    expected = dict(zip(("name", "version"), name.split("/"), strict=True))
+    found = {key: info[key] for key in expected if info.get(key, expected[key]) != expected[key]}
+    if found:
+        listed = ", ".join(f"{key} {value!r}" for key, value in found.items())
+        raise SourceError(
+            f"{DATASET_INFO} under --source is not that of {name}: found {listed}.",
+            path=DATASET_INFO,
+            expected={key: expected[key] for key in found},
+            found=found,
+            advice="Use the name and the version of this file, or choose another folder.",
+        )
 
 
 def shards_of(info: Any) -> list[tuple[str, str, int]]:

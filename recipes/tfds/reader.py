@@ -170,7 +170,7 @@ class Summary:
         """Return the metadata and the notes."""
         metadata = {
             **details,
-            **{name: self.info[name] for name in TEXTS if isinstance(self.info.get(name), str)},
+            **{name: text for name in TEXTS if _is_written(text := self.info.get(name))},
             "last_steps": "void" if self.is_void else "recorded",
         }
         return Description(metadata, tuple(self._notes()))
@@ -211,6 +211,11 @@ class Summary:
             yield f"left out, {reason}: {', '.join(names)}"
         if self.unknown:
             yield f"left out, because {FEATURES} lacks them: {', '.join(sorted(self.unknown))}"
+
+
+def _is_written(text: object) -> bool:
+    """Return whether a text is the publisher's, and not that of TFDS's template."""
+    return isinstance(text, str) and not text.lstrip("/ ").startswith("TODO")
 
 
 def _summarize(source: Source) -> Summary:

@@ -24,6 +24,7 @@ from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Dataset, open_dataset
 from tests.support.origin import Fault, Origin
 from tests.support.paths import TEST_DATA
+from tests.support.refusals import refused
 from tests.support.rlds_files import (
     BRIDGE,
     dict_of,
@@ -343,3 +344,20 @@ def test_one_file_of_a_folder_or_two_versions_are_not_a_dataset(tmp_path: Path) 
         with pytest.raises(UsageError) as raised:
             plan_import(path, "mine/made")
         assert (raised.value.path, raised.value.expected) == (path, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("bridge/1.0.0", {"name": "bridge"}), ("bridge_dataset/2.0.0", {"version": "2.0.0"})],
+)
+def test_the_files_of_another_dataset_are_refused(
+    config: Config, name: str, expected: dict[str, str]
+) -> None:
+    with refused(SourceError, path="dataset_info.json", expected=expected):
+        install_dataset(f"tfds/{name}", config, InstallOptions(source=str(BRIDGE)))
+
+
+def test_texts_of_a_template_are_no_metadata(config: Config) -> None:
+    metadata = imported(BRIDGE, config).manifest.metadata
+    assert metadata["name"] == "bridge_dataset"
+    assert not {"citation", "description"} & metadata.keys()
