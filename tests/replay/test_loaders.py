@@ -217,30 +217,20 @@ def test_what_is_as_good_as_an_int_becomes_one(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "found"),
+    "value",
     [
-        (0, "0"),
-        (np.int8(-1), "-1"),
-        ("10", "str '10'"),
-        (2.0, "float 2.0"),
-        (True, "bool True"),
-        (np.bool_(True), "bool"),
-        (np.float32(2), "float32"),
-        (None, "NoneType None"),
-        (torch.tensor(2.0), "Tensor tensor(2.)"),
-        (torch.tensor([2, 3]), "Tensor tensor([2, 3])"),
-        ("1" * 10_000, "str '111"),
+        *(0, np.int8(-1), "10", 2.0, True, np.bool_(True), np.float32(2), None),
+        *(torch.tensor(2.0), torch.tensor([2, 3]), "1" * 10_000),
     ],
 )
-def test_anything_else_is_refused_in_one_short_sentence(value: Any, found: str) -> None:
+def test_anything_else_is_refused_in_one_short_sentence(value: Any) -> None:
     with pytest.raises(UsageError) as caught:
         whole_number("max_size", value, 1)
-    message = str(caught.value)
-    assert message.startswith(f"max_size must be a whole number from 1 on, not {found}")
-    assert len(message) < 120
+    assert (caught.value.argument, caught.value.found is value) == ("max_size", True)
+    assert len(str(caught.value)) < 300
 
 
 def test_without_a_limit_a_number_may_be_negative() -> None:
     assert whole_number("seed", -7) == -7
-    with pytest.raises(UsageError, match="seed must be a whole number, not str 'x'"):
+    with refused(UsageError, argument="seed", found="x"):
         whole_number("seed", "x")
