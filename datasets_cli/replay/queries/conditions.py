@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ast
 import itertools
+import logging
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Literal, NoReturn, Protocol, cast
@@ -62,6 +63,11 @@ OPERATORS: dict[Operator, Callable[..., TermValues]] = {
     "|": np.logical_or,
     "~": np.logical_not,
 }
+
+logger = logging.getLogger(__name__)
+
+MOST_TEXTS = 5
+"""The most texts of a column that a warning names."""
 
 MAX_LENGTH = 10_000
 """The most characters of a condition as text."""
@@ -433,10 +439,21 @@ class TextCondition:
             raise self._rejected(node, f"compares {' with '.join(kinds)}")
         if kinds == [TEXT] and not all(isinstance(sign, ast.Eq | ast.NotEq) for sign in node.ops):
             raise self._rejected(node, "compares text by another sign than == and !=")
+        for name in (each for each in names if each in TEXTS):
+            self._warn_of_other_texts(name, operands)
         signs = (SIGNS[type(sign)] for sign in node.ops)
         pairs = zip(signs, itertools.pairwise(operands), strict=True)
         compared = [apply(sign, [*pair]) for sign, pair in pairs]
         return compared[0] if len(compared) == 1 else apply("&", compared)
+
+    def _warn_of_other_texts(self, name: str, operands: Iterable[TermValues]) -> None:
+        """Name the texts of a column if no trajectory has the one that it is compared with."""
+        known = dict.fromkeys(self._table[name].tolist())
+        for text in (str(each) for each in operands if np.ndim(each) == 0):
+            if text not in known:
+                shown = ", ".join(map(repr, itertools.islice(known, MOST_TEXTS)))
+                more = f" and {len(known) - MOST_TEXTS} more" * (len(known) > MOST_TEXTS)
+                logger.warning("No trajectory has the %s %r; found %s%s.", name, text, shown, more)
 
     def _column(self, node: ast.Name) -> np.ndarray:
         name = _text_of(node)

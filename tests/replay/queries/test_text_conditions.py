@@ -137,3 +137,14 @@ def test_splits_are_counted_without_reading_other_text(config: Config) -> None:
     (other,) = (text.filename for text in manifest.texts if text.key == ("language",))
     (folder / other).unlink()
     assert count_splits(folder, manifest.texts, manifest.files) == COUNTS
+
+
+def test_a_text_that_no_trajectory_has_is_named(
+    config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    replay = ExperienceReplay(ID, root=config.root, batch_size=2)
+    assert not len(replay.filter("split == 'trian'"))
+    assert all(text in caplog.text for text in ("'trian'", "'train', 'val', ''"))
+    caplog.clear()
+    replay.filter("split != 'val'")
+    assert not caplog.records
