@@ -16,6 +16,7 @@ import pytest
 from datasets_cli import compare_datasets, import_dataset, plan_import
 from datasets_cli.config import Config
 from datasets_cli.errors import SourceError, UnknownKey, UsageError
+from tests.support.interpreters import imported_by_commands
 
 COLUMNS = {
     "observation": np.arange(30.0).reshape(10, 3),
@@ -218,3 +219,9 @@ def test_a_cut_hdf5_gives_no_advice_that_an_import_cannot_take(tmp_path: Path) -
         plan_import(path, "mine/a")
     assert refused.value.path == path
     assert "source" not in str(refused.value).lower()
+
+
+def test_files_are_imported_without_torch(config: Config, tmp_path: Path) -> None:
+    path = saved(tmp_path / "steps.npz")
+    imported = imported_by_commands(f"import {path} --name mine/steps --yes")
+    assert not imported & {"torch", "tensordict", "pandas"}
