@@ -32,7 +32,7 @@ Your own data
     import | own:import_data | Import another tool's files as a dataset
     export | own:export | Export an installed dataset to another tool's format
     preprocess | preprocess:preprocess | Apply a function or transforms to datasets in parallel
-    record | record:record | Record episodes of a gymnasium environment into a dataset
+    record | own:record | Record episodes of a gymnasium environment into a dataset
     data | own:data | Show the data that rlds.toml declares
     data add | own:add | Add a [data.NAME] table to rlds.toml
     recipe list | setup:recipe_list | List the recipes
