@@ -33,6 +33,7 @@ from datasets_cli.errors import (
     install_extra,
 )
 from datasets_cli.schema.columns import TRAJECTORY_END, Key, can_store, rows_per_block
+from datasets_cli.schema.texts import LANGUAGE, SPLIT
 from datasets_cli.sources.buckets import (
     BucketObject,
     count_shards,
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HDF5_MAGIC",
+    "LANGUAGE",
+    "SPLIT",
     "TRAJECTORY_END",
     "ZIP_MAGIC",
     "AccessError",

@@ -42,8 +42,9 @@ from datasets_cli.formats.limits import (
 )
 from datasets_cli.schema.columns import REWARD, TRAJECTORY_END, Key, rows_per_block
 from datasets_cli.schema.steps import NEXT_OBSERVATION
+from datasets_cli.schema.texts import LANGUAGE, SPLIT
 
-DATA, MASK, LANGUAGE = "data", "mask", "problem_info"
+DATA, MASK, INFO = "data", "mask", "problem_info"
 """The groups of a file, and LIBERO's attribute; also the columns of splits and of instructions."""
 KEYS: Mapping[str, Key] = {
     "obs": ("observation",),
@@ -273,8 +274,8 @@ class HDF5Episodes:
 
     def _key(self, name: str, rows: EpisodeColumn) -> Key:
         head, *below = name.split("/")
-        if name in (MASK, LANGUAGE):
-            return ("split",) if name == MASK else ("language",)
+        if name in (MASK, INFO):
+            return SPLIT if name == MASK else LANGUAGE
         images = ("images",) if head in ("obs", "next_obs") and rows.is_image else ()
         return (*KEYS.get(head, ("info", head)), *images, *below)
 
@@ -316,7 +317,7 @@ class HDF5Episodes:
 
     def _language(self) -> dict[str, np.ndarray]:
         """Return LIBERO's instruction, which is that of all episodes."""
-        info = self.attributes.get(LANGUAGE)
+        info = self.attributes.get(INFO)
         text = info.get("language_instruction") if isinstance(info, dict) else None
         if isinstance(text, list):
             text = "".join(map(str, text))
@@ -324,7 +325,7 @@ class HDF5Episodes:
             return {}
         texts = np.empty(len(self.names), object)
         texts[:] = text
-        return {LANGUAGE: texts}
+        return {INFO: texts}
 
 
 def episode_names(file: h5py.File) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from datasets_cli.formats.npz import NpzArray, read_headers, read_rows
-from datasets_cli.recipe import TRAJECTORY_END, Block, Description, Key, Source, SourceError
+from datasets_cli.recipe import SPLIT, TRAJECTORY_END, Block, Description, Key, Source, SourceError
 
 from .catalogue import SPLITS, cut_of, find
 
@@ -51,7 +51,7 @@ def blocks(source: Source) -> Iterator[Block]:
             # Rows behind the official cut are read too: the checksums are at the end.
             columns = {KEYS[name]: values[: max(0, stop - first)] for name, values in rows.items()}
             if count := len(columns["observation",]):
-                columns["split",] = np.full(count, split, object)
+                columns[SPLIT] = np.full(count, split, object)
                 columns[TRAJECTORY_END] = np.arange(first, first + count) == stop - 1
                 yield Block(columns, total_rows=total_rows)
             first += len(rows["obs"])

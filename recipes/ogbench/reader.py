@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from datasets_cli.formats.npz import NpzArray, read_headers, read_rows
-from datasets_cli.recipe import Block, Description, Key, Source, SourceError
+from datasets_cli.recipe import SPLIT, Block, Description, Key, Source, SourceError
 
 from .catalogue import SPLITS, Variant, variants
 from .relabel import Task
@@ -82,7 +82,7 @@ def blocks(source: Source) -> Iterator[Block]:
             columns = _columns(now, following)
             if task is not None:
                 columns |= _computed(task, variant, now, following)
-            columns["split",] = np.full(len(kept), archive.split, dtype=object)
+            columns[SPLIT] = np.full(len(kept), archive.split, dtype=object)
             yield Block(columns, total_rows=total_rows)
 
 

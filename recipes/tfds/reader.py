@@ -16,14 +16,21 @@ import numpy as np
 
 from datasets_cli.formats.limits import read_json_file
 from datasets_cli.formats.rlds import Feature, Features, RldsEpisode, read_episodes, read_features
-from datasets_cli.recipe import Block, Description, Key, Source, SourceError, rows_per_block
+from datasets_cli.recipe import (
+    SPLIT,
+    Block,
+    Description,
+    Key,
+    Source,
+    SourceError,
+    rows_per_block,
+)
 
 from . import unplugged_reader
 from .catalogue import DATASET_INFO, FEATURES, is_unplugged, shards_of
 from .steps import (
     DROID_PATH,
     DROID_RESULTS,
-    SPLIT,
     SUCCESS,
     columns_of,
     episode_blocks,

@@ -19,10 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from datasets_cli.formats.rlds import STEPS, TEXT, Feature, Features, RldsEpisode
-from datasets_cli.recipe import TRAJECTORY_END, Block, Key, rows_per_block
+from datasets_cli.recipe import LANGUAGE, TRAJECTORY_END, Block, Key, rows_per_block
 
-SPLIT: Key = ("split",)
-LANGUAGE: Key = ("language",)
 SUCCESS: Key = ("info", "success")
 FLAGS = (("is_first",), ("is_last",), ("is_terminal",))
 INSTRUCTIONS = ("language_instruction", "natural_language_instruction")
